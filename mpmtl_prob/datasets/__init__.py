@@ -1,4 +1,4 @@
-"""Data to learn on: the papers' synthetic tasks, a made-up study with its files, and loaders for real data."""
+"""Data sets: the papers' synthetic tasks, an example study with its files, and loaders for real data."""
 
 from mpmtl_prob.datasets.example_study import ExampleStudy, example_study
 from mpmtl_prob.datasets.handwriting import digits

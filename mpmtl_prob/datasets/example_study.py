@@ -1,16 +1,16 @@
-"""A made-up study of thirty hospitals in natural units, with the truth beside it: the tables, and the study's files.
+"""Example study: thirty simulated hospitals in natural units, with the true effects, as tables and as the study's files.
 
-Patients differ in age (years), albumin (g/l, a laboratory value) and how they were admitted. Each has three outcomes: days of
-stay, a number; whether readmitted, a binary one; and outpatient visits in the months of follow-up, a count. In hospital i the
-mean of a stay, the log odds of a readmission and the log rate of visits a month are
+Patients differ in age (years), albumin (g/l, a laboratory value) and type of admission. Each has three outcomes: days of
+stay, a number; readmission, a binary one; and outpatient visits in the months of follow-up, a count. In hospital i the mean
+of a stay, the log odds of a readmission and the log rate of visits a month are
 
     b_i0 + b_i1 (age - 60) + b_i2 (albumin - 38) + b_i3 (emergency - .4) + b_i4 (transfer - .1),
 
     b_ij ~ N(average_j, spread_j^2),
 
-with emergency and transfer 1 or 0, so that an intercept is at the centres that the study's file declares, as it is in all
-tables of this package. Albumin is missing in one patient of twelve, whatever it is: hospitals with an even number leave the
-cell empty, the others write -9, as tables of different hospitals do.
+with emergency and transfer 1 or 0. So an intercept refers to the centres that the study's file declares, as in all tables of
+this package. Albumin is missing at random in one patient of twelve: hospitals with an even number leave the cell empty, and
+the others write -9, as tables of different hospitals do.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 HOSPITALS = tuple(f"H{i:02d}" for i in range(1, 31))
 NEWCOMER = "H31"
 EFFECTS = ("age", "albumin", "admission[emergency]", "admission[transfer]", "intercept")
-#: Average over hospitals, and standard deviation between them, of every effect: days, log odds, log rate a month.
+#: Average over hospitals and standard deviation between them of every effect: days, log odds, log rate a month.
 LAWS: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "stay": ((0.08, -0.15, 1.5, 2.0, 10.0), (0.02, 0.05, 0.4, 0.6, 1.0)),
     "readmitted": ((0.03, -0.06, 0.5, 0.6, -1.4), (0.01, 0.02, 0.2, 0.3, 0.4)),
     "visits": ((0.012, -0.03, 0.3, 0.2, -0.9), (0.005, 0.01, 0.1, 0.15, 0.3)),
 }
-#: Of a stay beside what the columns explain, in days.
+#: Residual standard deviation of a stay, in days.
 RESIDUAL = 2.5
 _SHARES = (0.5, 0.4, 0.1)
 _FEWEST, _MOST = 40, 90
 _MISSING = 1 / 12
-#: What stands in the place of the stay in the study's file.
+#: Text that replaces the target in the study's file, by outcome.
 _TARGETS = {
     "readmitted": (
         "Readmission within 30 days",
@@ -61,16 +61,16 @@ _TARGETS = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExampleStudy:
-    """The tables of a made-up study, its files and the truth.
+    """Example study: its tables, its files and the true effects.
 
     Attributes:
-        patients: of the thirty hospitals, a row each: hospital, patient, age, albumin, admission, stay, readmitted, visits,
-            months.
-        newcomer: the same of a hospital that takes no part, H31.
-        example: the same of two hundred patients of nowhere, who are there to draft the study's file from.
-        truth: by outcome a table of effects, a row each, in the units of the tables, an intercept at the centres of the
-            study's file: average, spread between hospitals, and what it is in each.
-        files: texts of the study's files by their names: study.toml of the stay, study-readmitted.toml, study-visits.toml.
+        patients: patients of the thirty hospitals, a row each: hospital, patient, age, albumin, admission, stay, readmitted,
+            visits, months.
+        newcomer: the same for a hospital that does not take part, H31.
+        example: the same for two hundred fictitious patients, from which the study's file can be drafted.
+        truth: for every outcome a table of effects, a row each, in the units of the tables, with the intercept at the centres
+            of the study's file: average, spread between hospitals, and the value in each.
+        files: texts of the study's files by name: study.toml for the stay, study-readmitted.toml, study-visits.toml.
     """
 
     patients: pd.DataFrame
@@ -84,16 +84,16 @@ class ExampleStudy:
         return f"ExampleStudy({hospitals} hospitals, {rows} patients; {', '.join(self.files)})"
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write everything to a folder, as it would lie on many desks, and return what was written.
+        """Write everything to a folder as if to many sites, and return the paths of the files.
 
-        Every hospital has a folder with its own ``patients.csv``, the newcomer too; the study's files, ``example.csv`` and
-        ``truth.json`` are beside them, and an empty ``inbox``.
+        Every hospital, also the newcomer, has a folder with its own ``patients.csv``. Next to these are the study's files,
+        ``example.csv``, ``truth.json`` and an empty ``inbox``.
 
         Args:
-            folder: which is made, or empty.
+            folder: an empty folder, or one to be made.
 
         Raises:
-            ValueError: a folder with something in it.
+            ValueError: a folder that is not empty.
         """
         root = Path(folder)
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
@@ -111,7 +111,7 @@ class ExampleStudy:
 
 
 def example_study(*, seed: int = 0) -> ExampleStudy:
-    """Make up the study; the same for the same seed.
+    """Simulate the study; equal seeds give equal studies.
 
     >>> study = mp.datasets.example_study()
     >>> list(study.patients)
@@ -125,22 +125,22 @@ def example_study(*, seed: int = 0) -> ExampleStudy:
     names = (*HOSPITALS, NEWCOMER)
     truth = {}
     for outcome, (average, spread) in LAWS.items():
-        own = np.array(average) + np.array(spread) * rng.standard_normal((len(names), len(EFFECTS)))
-        columns = {"average": average, "spread": spread} | dict(zip(names, own.round(5), strict=True))
+        of_hospitals = np.array(average) + np.array(spread) * rng.standard_normal((len(names), len(EFFECTS)))
+        columns = {"average": average, "spread": spread} | dict(zip(names, of_hospitals.round(5), strict=True))
         truth[outcome] = pd.DataFrame(columns, index=pd.Index(EFFECTS, name="effect"))
     tables = {
         name: _patients(name, int(rng.integers(_FEWEST, _MOST + 1)), {k: t[name] for k, t in truth.items()}, rng)
         for name in names
     }
-    nowhere = _patients("example", 200, {outcome: table["average"] for outcome, table in truth.items()}, rng)
+    fictitious = _patients("example", 200, {outcome: table["average"] for outcome, table in truth.items()}, rng)
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     files = {"study.toml": text} | {f"study-{outcome}.toml": _of_outcome(text, outcome) for outcome in _TARGETS}
     patients = pd.concat([tables[name] for name in HOSPITALS], ignore_index=True)
-    return ExampleStudy(patients, tables[NEWCOMER], nowhere, truth, files)
+    return ExampleStudy(patients, tables[NEWCOMER], fictitious, truth, files)
 
 
 def _patients(name: str, rows: int, effects: Mapping[str, pd.Series], rng: np.random.Generator) -> pd.DataFrame:
-    """The table of one hospital, as it would export it."""
+    """Simulate the table of one hospital, as it would export it."""
     import pandas as pd
 
     age = rng.normal(60, 15, rows).round().clip(18, 110)
@@ -170,7 +170,7 @@ def _patients(name: str, rows: int, effects: Mapping[str, pd.Series], rng: np.ra
 
 
 def _of_outcome(text: str, outcome: str) -> str:
-    """The study's file with another target."""
+    """Return the study's file with another target."""
     title, target = _TARGETS[outcome]
     text = re.sub(r"^title = .*$", f'title = "{title}"', text, flags=re.MULTILINE)
     return re.sub(r"^\[target\]\n.*?\n\n", f"[target]\n{target}\n", text, flags=re.MULTILINE | re.DOTALL)

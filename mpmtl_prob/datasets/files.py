@@ -1,4 +1,4 @@
-"""Where a data file is: on disk, or downloaded once; and whether it is the right one."""
+"""Data files: found on disk or downloaded once, with verified checksums."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that a loader reads.
+    """Data file that a loader reads, known by its checksum.
 
     Attributes:
         name: file name.
-        sha256: of its content.
-        title: what it holds, for messages.
+        sha256: checksum of its content.
+        title: title of the data, for messages.
         source: where to get it by hand, in words.
-        url: where it can be downloaded; empty if there is no such place.
+        url: address to download it from; empty if there is none.
     """
 
     name: str
@@ -27,16 +27,16 @@ class DataFile:
     url: str = ""
 
     def locate(self, path: str | os.PathLike[str] | None = None) -> Path:
-        """The file, with its checksum verified.
+        """Find or download the file, and verify its checksum.
 
-        It is looked for at ``path``, or else in the folder ``MPMTL_DATA``, in ``../shared/data`` and in the download
-        cache, in that order, and then downloaded (with pooch, from the extra ``data``).
+        The search goes through ``path``, or else the folder ``MPMTL_DATA``, ``../shared/data`` and the download cache, in
+        that order. Otherwise the file is downloaded (with pooch, from the extra ``data``).
 
         Args:
-            path: of the file, or of the folder that holds it.
+            path: path of the file, or of the folder that contains it.
 
         Raises:
-            FileNotFoundError: the file is nowhere and cannot be downloaded; the message says where to put it.
+            FileNotFoundError: the file was not found and cannot be downloaded; the message says where to put it.
             ValueError: a file with another checksum.
         """
         file = self._find(path)
@@ -63,7 +63,7 @@ class DataFile:
         )
 
     def download(self) -> Path:
-        """The file in the download cache, fetched. Raises FileNotFoundError as :meth:`locate`."""
+        """Download the file to the cache, and return its path. Raises FileNotFoundError as :meth:`locate`."""
         place = f"put {self.name} ({self.source}) into a folder and set MPMTL_DATA to that folder or pass the folder as path"
         if not self.url:
             raise FileNotFoundError(f"{self.name} was not found, and there is no address to download it from: {place}.")
@@ -77,12 +77,12 @@ class DataFile:
         known = f"sha256:{self.sha256}"
         try:
             return Path(pooch.retrieve(self.url, known_hash=known, fname=self.name, path=cache(), progressbar=False))
-        except Exception as error:  # any network failure: what the user needs to know is where the file goes
+        except Exception as error:  # after any network failure, the user needs to know where to put the file
             raise FileNotFoundError(
                 f"{self.name} was not found and could not be downloaded ({error}). Or {place}."
             ) from error
 
 
 def cache() -> Path:
-    """The folder for downloads."""
+    """Return the folder for downloads."""
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mpmtl_prob"

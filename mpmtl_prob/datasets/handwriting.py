@@ -1,4 +1,4 @@
-"""Handwritten digits, the small set that comes with scikit-learn: 1,797 images of 8 x 8 pixels."""
+"""Handwritten digits: the small data set of scikit-learn, 1,797 images of 8 x 8 pixels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mpmtl_prob.data.tasks import TaskData
 
 
 def digits(*, unit_rows: bool = True) -> TaskData:
-    """Ten tasks, each to tell one digit from the rest, targets -1 and 1, 64 pixel intensities (0 to 16).
+    """Load ten tasks, each to tell one digit from the others: targets -1 and 1, 64 pixel intensities (0 to 16).
 
     The tasks share the images: ``digits().split(0.3, seed)`` sends 30 % of the images to training, in all ten tasks.
     Needs no network.

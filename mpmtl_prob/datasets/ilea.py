@@ -1,4 +1,4 @@
-"""The ILEA examination scores ("School data"): 15,362 students in 139 London schools."""
+"""ILEA examination scores ("School data"): 15,362 students in 139 London schools."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ FEATURES = (
 
 
 def school(path: str | os.PathLike[str] | None = None, *, unit_rows: bool = True) -> TaskData:
-    """Examination scores (1 to 70) of students in 139 schools, one task a school, 27 attributes of student and school.
+    """Load examination scores (1 to 70) of students in 139 schools, one task per school, 27 attributes of student and school.
 
-    The MP-MTL papers' preprocessing: the attributes as circulated with MALSAR, without its constant column, and every
-    row scaled to unit length. It moves the error of single-task ridge by .09, so it is an option with a name.
+    The preprocessing is that of the MP-MTL papers: the attributes as circulated with MALSAR, without its constant column, and
+    every row scaled to unit length. The scaling changes the error of single-task ridge by .09, so it is an option.
 
-    The file is looked for at ``path``, in the folder ``MPMTL_DATA``, in ``../shared/data``, and in the download cache,
-    in that order, and then downloaded (with pooch, from the extra ``data``). Its checksum is verified.
+    The search for the file goes through ``path``, the folder ``MPMTL_DATA``, ``../shared/data``, and the download cache, in
+    that order. Otherwise it is downloaded (with pooch, from the extra ``data``). Its checksum is verified.
 
     Args:
-        path: of school.mat, or of the folder that holds it.
+        path: path of school.mat, or of the folder that contains it.
         unit_rows: scale every row of X to Euclidean length 1.
 
     Raises:
-        FileNotFoundError: the file is nowhere and cannot be downloaded; the message says where to put it.
+        FileNotFoundError: the file was not found and cannot be downloaded; the message says where to put it.
         ValueError: a file with another checksum.
 
     Source: Goldstein (1991), Inner London Education Authority; circulated with MALSAR (Zhou, Chen and Ye, 2012).

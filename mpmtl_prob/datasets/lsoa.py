@@ -1,4 +1,4 @@
-"""The Second Longitudinal Study of Aging ("LSOA II"): 41 yes-or-no questions about the same 3,988 elderly people."""
+"""Second Longitudinal Study of Aging ("LSOA II"): 41 yes-or-no questions about the same 3,988 elderly people."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ FILE = DataFile(
     source="data/LSOAII/data_processed_LSOAII.mat of github.com/liangjian12/HERMIT, under this name",
 )
 
-_BINARY = 2  # in the file's task_type; 1 is a continuous target
+_BINARY = 2  # value in the file's task_type; 1 is a continuous target
 _PARTS = ("train", "valid", "test")
 
 
 def lsoa2(path: str | os.PathLike[str] | None = None, *, unit_rows: bool = True) -> TaskData:
-    """The 41 binary outcomes of LSOA II, one task each, targets -1 and 1, 293 attributes with the constant among them.
+    """Load the 41 binary outcomes of LSOA II, one task each: targets -1 and 1, 293 attributes including the constant.
 
     A task holds the people whose outcome was observed (1,192 to 3,473 of 3,988), and the tasks share the people:
     ``lsoa2().split(0.3, seed)`` sends 30 % of the people to training, with all their observed outcomes. (The papers say
     30 % of each task; two tasks' rows of one person would then fall on both sides.) The attributes are as circulated,
     missing ones imputed or coded by dummy variables; every row is scaled to unit length, the papers' preprocessing.
 
-    The file is looked for as :func:`mpmtl_prob.datasets.school` does, and there is no address to download it from. It is
-    public-use data of the US National Center for Health Statistics: for statistics, with no attempt to identify anyone.
+    The search for the file is that of :func:`mpmtl_prob.datasets.school`, but there is no address for a download. The data
+    are for public use, from the US National Center for Health Statistics: for statistics only, with no attempt to identify
+    anyone.
 
     Args:
-        path: of lsoa2.mat, or of the folder that holds it.
+        path: path of lsoa2.mat, or of the folder that contains it.
         unit_rows: scale every row of X to Euclidean length 1.
 
     Raises:
-        FileNotFoundError: the file is nowhere; the message says where to put it.
+        FileNotFoundError: the file was not found; the message says where to put it.
         ValueError: a file with another checksum.
 
     Source: www.cdc.gov/nchs/lsoa/lsoa2.htm; processed by Liang et al. (TPAMI 2022, section 5.5; two attributes fewer here).
     """
     from scipy.io import loadmat  # with scipy.sparse, half a second to import
 
-    held = loadmat(FILE.locate(path))
-    X, Y, observed = (np.concatenate([held[f"{part}_{what}"] for part in _PARTS]) for what in ("X", "Y", "Omega"))
-    binary = np.flatnonzero(held["task_type"][0] == _BINARY)
+    arrays = loadmat(FILE.locate(path))
+    X, Y, observed = (np.concatenate([arrays[f"{part}_{what}"] for part in _PARTS]) for what in ("X", "Y", "Omega"))
+    binary = np.flatnonzero(arrays["task_type"][0] == _BINARY)
     tasks = TaskData.from_targets(
         X,
         2.0 * Y[:, binary] - 1.0,

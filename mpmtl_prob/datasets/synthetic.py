@@ -1,4 +1,4 @@
-"""Synthetic tasks of the MP-MTL papers (TPAMI 2022, section 5.1), with the truth kept beside the data."""
+"""Synthetic tasks of the MP-MTL papers (TPAMI 2022, section 5.1), with the true weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpmtl_prob.data.tasks import TaskData
 
 
 class Synthetic(NamedTuple):
-    """Training and test tasks and the weights (d, m) that made them."""
+    """Synthetic data: training and test tasks, and the true weights W (d, m)."""
 
     train: TaskData
     test: TaskData
@@ -29,7 +29,7 @@ def synthetic_low_rank(
     group: int = 75,
     seed: int = 0,
 ) -> Synthetic:
-    """Tasks in groups of similar ones, so that W (d x m) is nearly of low rank.
+    """Simulate groups of similar tasks, so that W (d x m) is nearly of low rank.
 
     Every row of W is normal with a block covariance over tasks: ``variance`` on the diagonal, ``similarity * variance``
     within a group, 0 across. X is standard normal with rows scaled to unit length, the noise is N(0, 1).
@@ -38,14 +38,14 @@ def synthetic_low_rank(
     and the non-private trace norm near .05.
 
     Args:
-        num_tasks: m.
-        num_features: d.
+        num_tasks: number of tasks m.
+        num_features: number of features d.
         rows: training rows of a task.
         test_rows: test rows of a task.
-        variance: of one weight.
+        variance: variance of one weight.
         similarity: correlation of two tasks of a group.
-        group: tasks in a group; the last group holds what is left.
-        seed: of the generator.
+        group: number of tasks in a group; the last group has the remaining ones.
+        seed: seed of the generator.
 
     Raises:
         ValueError: a count below 1, or similarity outside [0, 1].
@@ -56,8 +56,8 @@ def synthetic_low_rank(
     rng = np.random.default_rng(seed)
     label = np.arange(num_tasks) // group
     common = rng.standard_normal((num_features, label[-1] + 1))[:, label]
-    own = rng.standard_normal((num_features, num_tasks))
-    W = np.sqrt(variance) * (np.sqrt(similarity) * common + np.sqrt(1 - similarity) * own)
+    of_task = rng.standard_normal((num_features, num_tasks))
+    W = np.sqrt(variance) * (np.sqrt(similarity) * common + np.sqrt(1 - similarity) * of_task)
     return _regression(W, rows, test_rows, rng)
 
 
@@ -70,16 +70,17 @@ def synthetic_group_sparse(
     active: int = 4,
     seed: int = 0,
 ) -> Synthetic:
-    """Tasks that use the same few features: the first ``active`` rows of W uniform on [-50, -1] u [1, 50], the rest 0.
+    """Simulate tasks that use the same few features: the first ``active`` rows of W uniform on [-50, -1] u [1, 50], else 0.
 
-    Arguments, X and noise as :func:`synthetic_low_rank`.
+    Arguments, X and noise are as in :func:`synthetic_low_rank`.
     """
     _check_counts(num_tasks=num_tasks, num_features=num_features, rows=rows, test_rows=test_rows, active=active)
     if active > num_features:
         raise ValueError(f"active: expected at most num_features = {num_features}, got {active}")
     rng = np.random.default_rng(seed)
     W = np.zeros((num_features, num_tasks))
-    size, sign = rng.uniform(1, 50, (active, num_tasks)), rng.choice([-1.0, 1.0], (active, num_tasks))
+    size = rng.uniform(1, 50, (active, num_tasks))
+    sign = rng.choice([-1.0, 1.0], (active, num_tasks))
     W[:active] = sign * size
     return _regression(W, rows, test_rows, rng)
 

@@ -1,4 +1,4 @@
-"""Scores, selection and side-by-side comparison."""
+"""Evaluation: scores of predictions, selection by cross-validation, comparison of fits, and planning of a study."""
 
 from mpmtl_prob.evaluation import grids
 from mpmtl_prob.evaluation.comparison import Comparison, compare, noise_aware, standard_fits

@@ -1,4 +1,4 @@
-"""Deterministic estimators and posteriors side by side: error, honesty of intervals, and what protects a task."""
+"""Comparison of deterministic estimators and posteriors: error, coverage of intervals, and privacy guarantee."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mpmtl_prob.sampling.nuts import WARMUP
 
 
 class Fit(Protocol):
-    """What :func:`compare` needs of a fit."""
+    """Interface of a fit that :func:`compare` can score."""
 
     @property
     def guarantee(self) -> Guarantee: ...
@@ -61,14 +61,14 @@ class Comparison(Table):
 
 
 def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
-    """Score fits on test rows. Probabilities p of labels -1 and 1 are scored as the mean target, 2 p - 1, of 0 and 1 as p.
+    """Score fits on test rows. A probability p of a label is scored as the mean target: 2 p - 1 for -1 and 1, p for 0 and 1.
 
     Args:
-        fits: by the name to show; estimators' results and posteriors alike.
-        test: rows of the same tasks.
+        fits: fits by the name to show: estimators' results and posteriors alike.
+        test: test rows of the same tasks.
 
     Raises:
-        ValueError: no fits, or test rows of other tasks or features.
+        ValueError: no fits, or test rows with other tasks or features.
     """
     if not isinstance(fits, Mapping):
         raise ValueError(f"fits: expected a mapping from names to fits, got {type(fits).__name__}")
@@ -95,7 +95,7 @@ def compare(fits: Mapping[str, Fit], test: TaskData) -> Comparison:
 
 
 def _of_targets(prediction: Prediction, test: TaskData) -> Prediction:
-    """Return the mean target of predicted probabilities, 2 p - 1 or p, without intervals, in which no label lies."""
+    """Replace probabilities by the mean target, 2 p - 1 or p, without intervals, as these could not contain a label."""
     if prediction.quantity != "probability":
         return prediction
     p = prediction.means
@@ -110,7 +110,7 @@ NON_PRIVATE = "MTL trace norm, not private"
 
 
 def noise_aware(epsilon: float) -> str:
-    """The name of the posterior at this budget in a table."""
+    """Return the name of the posterior at this budget in a table."""
     return f"noise-aware posterior, eps = {epsilon:g}"
 
 
@@ -127,25 +127,25 @@ def standard_fits(
     seed: int = 0,
     progress_bar: bool = True,
 ) -> dict[str, Fitted | OwnerPosteriors | OwnerEffects]:
-    """The comparison that a newcomer wants: each arm tuned on the training rows, the private ones at every budget.
+    """Fit the standard comparison: non-private, private and noise-aware methods, tuned on the training rows.
 
-    Single-task ridge; Algorithm 2 with M = I (nothing shared); the non-private trace norm; Algorithms 2 and 3; the
-    noise-aware posterior of one release. Hyper-parameters of all but the last are chosen by cross-validation
-    over all tasks' training rows, among equally many candidates for each; as in the papers, that is not charged. The
-    posterior has none to choose.
+    The methods are single-task ridge; Algorithm 2 with M = I (nothing shared); the non-private trace norm; Algorithms 2 and
+    3 at every budget; the noise-aware posterior of one release at every budget. Hyper-parameters of all but the last are
+    chosen by cross-validation over all tasks' training rows, among equally many candidates for each. As in the papers, this
+    choice is not charged to the budget. The posterior has no hyper-parameters to choose.
 
     Args:
         train: training rows of m tasks.
         epsilons: budgets.
-        adjacency: of the guarantees: "replace", or "zero_out", whose sensitivity the papers use.
-        likelihood: of the targets in the posterior, as in :func:`mpmtl_prob.inference.task_posteriors`; all other arms
-            take labels for numbers.
-        reference: public centres and scales of columns and target: the posterior is then that of a mixed model, which
-            shares a mean too, of messages of effects. All other arms are the same.
-        chains: of NUTS.
-        draws: of NUTS, kept per chain, and as many to adapt, up to 140.
-        folds: of the cross-validations.
-        seed: of folds and samplers. The noise of the releases comes from the operating system.
+        adjacency: adjacency of the guarantees: "replace", or "zero_out", whose sensitivity the papers use.
+        likelihood: likelihood of the targets in the posterior, as in :func:`mpmtl_prob.inference.task_posteriors`; all other
+            methods treat labels as numbers.
+        reference: public centres and scales of columns and target. The posterior is then that of a mixed model, from messages
+            of effects, which shares a mean too. All other methods are the same.
+        chains: number of chains of NUTS.
+        draws: draws of NUTS kept per chain; warmup takes as many, up to 140.
+        folds: number of folds of the cross-validations.
+        seed: seed of folds and samplers. The noise of the releases comes from the operating system.
         progress_bar: show one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Hyper-parameters worth trying, for every estimator: the same number of candidates for each, scaled to the data."""
+"""Grids of hyper-parameters for every estimator: the same number of candidates for each, scaled to the data."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from mpmtl_prob.estimators import (
 )
 from mpmtl_prob.estimators.fitted import in_unit_variance, slopes
 
-#: candidates per estimator
+#: Number of candidates per estimator.
 SIZE = 40
 
-# A rough solution is enough to choose by, and an ill-conditioned one is not worth waiting for.
+# A rough solution is enough to choose a candidate, and an ill-conditioned one is not worth waiting for.
 _ROUGH: dict[str, Any] = {"tolerance": 1e-3, "max_iterations": 500}
 
 
 def ridge(train: TaskData) -> list[Ridge]:
-    """The evidence, and penalties from a millionth of the largest curvature up to it."""
+    """Return ridge with its penalty by evidence, and with penalties from a millionth of the largest curvature up to it."""
     curvature = LeastSquares().of(_rows(train)).curvature().max()
     return [Ridge(), *(Ridge(float(curvature * share)) for share in np.geomspace(1e-6, 1.0, SIZE - 1))]
 
 
 def ridge_logistic(train: TaskData) -> list[RidgeLogistic]:
-    """Penalties from a hundred-thousandth of the largest curvature of least squares up to it."""
+    """Return penalties from a hundred-thousandth of the largest curvature of least squares up to it."""
     curvature = LeastSquares().of(in_unit_variance(train)[0]).curvature().max()
     return [RidgeLogistic(float(curvature * share), **_ROUGH) for share in np.geomspace(1e-5, 1.0, SIZE)]
 
 
 def lasso(train: TaskData, loss: Loss | None = None) -> list[Lasso]:
-    """Penalties down from the least that makes every weight zero."""
+    """Return penalties downwards from the smallest that makes every weight zero."""
     chosen = LeastSquares() if loss is None else loss
     top = np.abs(_gradient_at_zero(train, chosen)).max()
     return [Lasso(float(top * share), chosen, **_ROUGH) for share in np.geomspace(1e-4, 1.0, SIZE)]
 
 
 def multi_task(norm: Penalty, train: TaskData, loss: Loss | None = None) -> list[MultiTask]:
-    """Penalties down from the least that makes every weight zero."""
+    """Return penalties downwards from the smallest that makes every weight zero."""
     chosen = LeastSquares() if loss is None else loss
     G = _gradient_at_zero(train, chosen)
     top = np.linalg.norm(G, axis=1).max() if isinstance(norm, GroupLasso) else np.linalg.norm(G, 2)
@@ -62,9 +62,9 @@ def multi_task(norm: Penalty, train: TaskData, loss: Loss | None = None) -> list
 
 
 def alone(train: TaskData, loss: Loss | None = None) -> list[LocalGradientDescent]:
-    """Early stopping, with and without acceleration, from zero and from ridge, with one step size and with each task's.
+    """Return local gradient descent with early stopping: two accelerations, two starts (zero, ridge) and two step sizes.
 
-    The one step size is 1/L of the training rows, chosen here like all else in a grid.
+    The step size is each task's own, or 1/L of all training rows, which is chosen on the data like every grid here.
     """
     chosen = LeastSquares() if loss is None else loss
     largest = float(chosen.of(_rows(train, chosen)).curvature().max())
@@ -79,13 +79,13 @@ def alone(train: TaskData, loss: Loss | None = None) -> list[LocalGradientDescen
 
 
 def rounds(algorithm: type[MPMTL], train: TaskData, *, start: Ridge | None = None, **options: Any) -> list[MPMTL]:
-    """Rounds, clip norm and penalty of Algorithm 2 or 3, with the noise of validation drawn from a seed.
+    """Return rounds, clip norms and penalties of Algorithm 2 or 3; the noise of validation is drawn from a seed.
 
     Args:
         algorithm: :class:`LowRank` or :class:`GroupSparse`.
-        train: whose ridge models say what scale K and lambda have.
-        start: W^(0).
-        options: of the algorithm, such as epsilon, adjacency, mechanism and loss.
+        train: training rows, whose ridge models set the scale of K and lambda.
+        start: starting models W^(0).
+        options: further arguments of the algorithm, such as epsilon, adjacency, mechanism and loss.
     """
     begin = Ridge() if start is None else start
     loss: Loss = options.get("loss", LeastSquares())
@@ -93,11 +93,11 @@ def rounds(algorithm: type[MPMTL], train: TaskData, *, start: Ridge | None = Non
     W = begin.fit(train).W
     median, signal = float(np.median(np.linalg.norm(W, axis=0))), float(np.linalg.norm(W, 2))
     curvature = loss.of(train).curvature().max()
-    step: dict[str, Any] = {} if "step_size" in options else {"curvature": float(curvature)}  # chosen here, as all else
+    step: dict[str, Any] = {} if "step_size" in options else {"curvature": float(curvature)}  # from the data
     epsilon = options.get("epsilon", 1.0)
     candidates: list[MPMTL] = []
     for T, clip in itertools.product((1, 10, 30, 100), (median, 3 * median)):
-        # the lambda whose shrinkage removes everything, signal and noise
+        # At this lambda, shrinkage removes both signal and noise entirely.
         top = curvature * np.hypot(signal, clip * np.sqrt(train.num_features * T / epsilon))
         candidates += [
             algorithm(
@@ -109,11 +109,11 @@ def rounds(algorithm: type[MPMTL], train: TaskData, *, start: Ridge | None = Non
 
 
 def dp_aggr(train: TaskData, **options: Any) -> list[DPAggr]:
-    """Penalties round the curvature of the average loss; with noise, which a larger penalty shrinks, far above it.
+    """Return penalties around the curvature of the average loss, and with noise far above it, as they shrink the noise.
 
     Args:
-        train: whose curvature sets the scale.
-        options: of :class:`DPAggr`, such as epsilon, loss, noise and level.
+        train: training rows, whose curvature sets the scale.
+        options: arguments of :class:`DPAggr`, such as epsilon, loss, noise and level.
     """
     curvature = LeastSquares(average=True).of(train).curvature().max()
     return [
@@ -122,9 +122,9 @@ def dp_aggr(train: TaskData, **options: Any) -> list[DPAggr]:
 
 
 def dp_mtrl(train: TaskData, **options: Any) -> list[DPMTRL]:
-    """Ridge and relation penalties and rounds of DP-MTRL, ridge up to where noise vanishes with the model.
+    """Return ridge penalties, relation penalties and rounds of DP-MTRL, up to penalties at which model and noise vanish.
 
-    Arguments as :func:`dp_aggr`.
+    Arguments as in :func:`dp_aggr`.
     """
     curvature = LeastSquares(average=True).of(train).curvature().max()
     return [
@@ -139,5 +139,5 @@ def _gradient_at_zero(train: TaskData, loss: Loss) -> FloatArray:
 
 
 def _rows(train: TaskData, loss: Loss | None = None) -> TaskData:
-    """The rows that are fitted: contrasts where an intercept cancels, and features of a table in unit variance."""
+    """Return the rows that are fitted: contrasts if an intercept cancels, with features of a table in unit variance."""
     return in_unit_variance(slopes(train, loss))[0]

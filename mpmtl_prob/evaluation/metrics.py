@@ -1,4 +1,4 @@
-"""How far predictions are from the targets, and how honest their intervals are."""
+"""Metrics of predictions: errors, coverage of intervals (calibration), AUC and log score."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mpmtl_prob.data.tasks import TaskData
 
 
 def nmse(prediction: Prediction, test: TaskData) -> float:
-    """Pooled: mean squared error over the variance of all targets. Raises ValueError for predicted probabilities.
+    """Compute the pooled nMSE: mean squared error over the variance of all targets. Raises ValueError for probabilities.
 
     >>> test = mp.TaskData.from_lists([np.eye(2), np.eye(2)], [[0.0, 2.0], [4.0, 6.0]])
     >>> prediction = mp.Prediction(test.y + 1.0, test.mask, test.tasks)
@@ -22,7 +22,7 @@ def nmse(prediction: Prediction, test: TaskData) -> float:
 
 
 def nmse_within(prediction: Prediction, test: TaskData) -> float:
-    """Sum of squared errors over the sum of squared deviations from each task's own test mean: the papers' figures.
+    """Compute squared errors over squared deviations from each task's own test mean, as in the papers' figures.
 
     Raises ValueError for predicted probabilities.
     """
@@ -33,9 +33,9 @@ def nmse_within(prediction: Prediction, test: TaskData) -> float:
 
 
 def coverage(prediction: Prediction, test: TaskData, probability: float = 0.9) -> float:
-    """Share of targets inside their central interval of the given probability.
+    """Compute the share of targets inside their central interval of the given probability.
 
-    nan for a point predictor, and for intervals of a probability, in which no target -1 or 1 lies.
+    It is nan for a point predictor, and for intervals of a probability, which cannot contain a target -1 or 1.
     """
     check_rows(prediction, test)
     if prediction.row_draws is None or prediction.quantity == "probability":
@@ -45,10 +45,10 @@ def coverage(prediction: Prediction, test: TaskData, probability: float = 0.9) -
 
 
 def auc(prediction: Prediction, test: TaskData) -> float:
-    """Average over tasks of the area under the ROC curve: P(score of a positive row > of a negative one), ties half.
+    """Compute the mean over tasks of the area under the ROC curve: P(positive row scores above a negative), ties half.
 
-    The positive rows are those with target 1, the negative ones those with any other. A task without rows of both kinds
-    says nothing and is left out; nan if no task is left. A score that is not a number is an error, not the lowest rank.
+    Positive rows have target 1, negative rows any other target. A task without rows of both kinds is left out; the result
+    is nan if no task is left. A score that is not a number is an error, not the lowest rank.
 
     Raises:
         ValueError: predictions of other rows, or scores that are not numbers.
@@ -56,7 +56,7 @@ def auc(prediction: Prediction, test: TaskData) -> float:
     check_rows(prediction, test)
     if bad := int(np.sum(np.isnan(prediction.means))):
         raise ValueError(f"prediction: expected numbers, got {bad} that are not")
-    from scipy.stats import rankdata  # which takes a second to import
+    from scipy.stats import rankdata  # takes a second to import
 
     areas = []
     for begin, end in zip(test.offsets[:-1], test.offsets[1:], strict=True):
@@ -69,10 +69,10 @@ def auc(prediction: Prediction, test: TaskData) -> float:
 
 
 def log_score(prediction: Prediction, test: TaskData) -> float:
-    """Mean log predictive probability of targets -1 and 1, or 0 and 1: minus the logistic loss; 0 is the most.
+    """Compute the mean log predictive probability of targets -1 and 1, or 0 and 1: at most 0, minus the logistic loss.
 
-    Of a posterior, the logarithm of its predictive probabilities; of an estimator with the logistic loss, whose predictions
-    are log odds, log 1 / (1 + exp(-y x'w)).
+    For a posterior it uses the predictive probabilities. For an estimator with the logistic loss, whose predictions are log
+    odds, it is the mean of log 1 / (1 + exp(-y x'w)).
 
     Raises:
         ValueError: predictions of other rows, or targets that are neither -1 and 1 nor 0 and 1.
@@ -93,7 +93,7 @@ def _check_numbers(prediction: Prediction, test: TaskData) -> None:
 
 
 def check_rows(prediction: Prediction, test: TaskData) -> None:
-    """Raise ValueError for what is no prediction of the rows of test."""
+    """Raise ValueError unless ``prediction`` belongs to the rows of ``test``."""
     if not isinstance(prediction, Prediction):
         raise ValueError(f"prediction: expected a Prediction, as of a fit's predict(), got {type(prediction).__name__}")
     test.check_targets("test", plain=False)

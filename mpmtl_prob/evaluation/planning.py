@@ -1,18 +1,18 @@
-"""Is a study worth it, and at which eps: errors to be expected of a mixed model with one release, from public numbers alone.
+"""Planning of a study: expected errors of a mixed model with one release, from public numbers only (power analysis).
 
-Tasks are made up as the guess has them, with targets of variance 1 and features that are independent and standard,
+Tasks are simulated from the user's guess, with targets of variance 1 and features that are independent and standard normal,
 
     beta_i ~ N(mu, tau^2 / d I),   |mu|^2 + tau^2 = explained,   |mu|^2 = common * explained,   sigma^2 = 1 - explained,
 
-and fitted as an owner fits its own: alone, and with what a release lets everybody know. That is worked out and not sampled: a
-message (g eta, k p, 1) over its length |u| adds g p mu / |u|^2 to the sum's last column, on which noise has the standard
-deviation s, so that a coordinate of mu is read with the variance
+and fitted as a data owner would: with its own rows alone, and with the release. The accuracy of the release is computed, not
+simulated. A message (g eta, k p, 1) over its length |u| adds g p mu / |u|^2 to the last column of the sum, on which noise has
+the standard deviation s. So a coordinate of mu is known with the variance
 
     (s E|u|^2 / (g p m))^2 / (1 + (g p)^2 |mu|^2 (d - 1) / d)  +  1 / sum_i (tau^2 / d + V_i)^-1.
 
-The first part is the noise's, *accuracy before spending*: in brackets what the column tells, and below it what the products
-of mu with itself tell beside it. The second is what m tasks leave open without noise. The spread is known as well as the
-trace of what is left beside the mean tells it, and no worse than by its prior.
+The first part comes from the noise (*accuracy before spending*): the bracket is the information in the last column, and the
+denominator that in the products of mu with itself. The second part is the uncertainty that m tasks leave without any noise.
+The spread is known from the trace of what remains after the mean, or else from its prior.
 """
 
 from __future__ import annotations
@@ -44,28 +44,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-#: Tasks that are made up, and readings of the spread, and of the length of mu, that each of them averages over.
+#: Number of simulated tasks, and of values of the spread and the length of mu over which each is averaged.
 _TASKS, _READINGS = 100, 6
-#: Gains and interval widths below which nothing is said to be gained.
+#: Limits of the ratio of errors for "worth it" and "a little", and of the ratio of standard errors for "nothing".
 _WORTH, _LITTLE, _SAYS_LITTLE = 0.95, 0.98, 0.8
 _FEW_TASKS = 30
-#: Between which eps one is looked for that reaches a wanted standard error.
+#: Range of eps that is searched for one with the wanted standard error.
 _LEAST_EPSILON, _MOST_EPSILON = 1e-3, 50.0
 
 
 class Expected(NamedTuple):
-    """What is to be expected at one eps. Errors are mean squared errors of a task's coefficients, in units of the target.
+    """Expectation at one eps. Errors are mean squared errors of a task's coefficients, in units of the target.
 
     Attributes:
         epsilon: the budget.
-        delta: beside it, as it is true.
-        odds: to what an attacker's belief of one half moves at most.
-        alone: the error of a task by its own rows.
-        release: of a task with the release.
-        mixed: of a task in a mixed model with all rows, without privacy.
-        standard_error: of an average effect with the release, standard deviations of the target for one of the column.
-        before: the same before the release, when only its prior is known.
-        error: the standard error of ``release`` over ``alone`` that comes from the number of simulated tasks.
+        delta: the delta that is proved with it.
+        odds: what an attacker's belief of one half (membership inference) can become at most.
+        alone: error of a task by its own rows.
+        release: error of a task with the release.
+        mixed: error of a task in a mixed model of all rows, without privacy.
+        standard_error: standard error of an average effect with the release, in standard deviations of the target for one
+            of the column.
+        before: the same before the release, from the prior.
+        error: standard error of ``release`` over ``alone`` due to the number of simulated tasks.
     """
 
     epsilon: float
@@ -80,12 +81,12 @@ class Expected(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Error with the release over that of being alone."""
+        """Error with the release over the error alone."""
         return self.release / self.alone
 
     @property
     def says(self) -> str:
-        """Whether it is worth it, in words."""
+        """Verdict in words on whether the release is worth it."""
         if self.standard_error > _SAYS_LITTLE * self.before:
             return "nothing: the noise hides average effects"
         if self.ratio > _LITTLE or self.ratio + 2 * self.error >= 1:
@@ -95,23 +96,23 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study may expect of one release, at several eps and for several numbers of tasks; str() is a table.
+    """Plan of a study: expectations of one release, at several eps and for several numbers of tasks; str() is a table.
 
     Attributes:
-        num_tasks: m.
-        coefficients: d, an intercept that is shared among them.
-        rows: of a task, from and to.
+        num_tasks: number of tasks m.
+        coefficients: number of coefficients d, with a shared intercept.
+        rows: smallest and largest number of rows of a task.
         explained: share of the target's variance within a task that its coefficients explain: a guess.
         common: share of that which is the same in all tasks: a guess.
-        by_epsilon: what is to be expected, by eps.
-        by_tasks: the same at the study's eps, by the number of tasks.
-        wanted: a standard error of average effects that is wanted, if any.
-        epsilon_wanted: the eps that reaches it; None if none up to 50 does.
-        task: what a task is called.
-        table_units: by coefficient, by what a standard error is multiplied to be in the table's units; none without a
+        by_epsilon: expectations by eps.
+        by_tasks: expectations at the study's eps, by the number of tasks.
+        wanted: the wanted standard error of average effects, if any.
+        epsilon_wanted: the eps that reaches it; None if no eps up to 50 does.
+        task: word for a task, such as "hospital".
+        table_units: factors that convert standard errors to the table's units, by coefficient; empty without a
             reference.
-        target_unit: of the target, in words.
-        column_units: of columns, in words, by name.
+        target_unit: unit of the target, in words.
+        column_units: units of columns, in words, by name.
     """
 
     num_tasks: int
@@ -130,33 +131,34 @@ class StudyPlan:
 
     @property
     def least_epsilon(self) -> float | None:
-        """The least eps of the table at which the release is worth it; None if it is at none."""
-        return next((each.epsilon for each in self.by_epsilon if each.says == "worth it"), None)
+        """Smallest eps of the table at which the release is worth it; None if there is none."""
+        worth_it = (expected.epsilon for expected in self.by_epsilon if expected.says == "worth it")
+        return next(worth_it, None)
 
     def to_frame(self) -> pd.DataFrame:
-        """Table by eps: delta, odds, errors over that of being alone, and the standard error of an average effect."""
+        """Return a table by eps: delta, odds, errors over the error alone, and the standard error of an average effect."""
         import pandas as pd
 
         rows = [
             {
-                "delta": each.delta,
-                "odds": each.odds,
-                "with the release": each.ratio,
-                "mixed model": each.mixed / each.alone,
-                "standard error": each.standard_error,
-                "says": each.says,
+                "delta": expected.delta,
+                "odds": expected.odds,
+                "with the release": expected.ratio,
+                "mixed model": expected.mixed / expected.alone,
+                "standard error": expected.standard_error,
+                "says": expected.says,
             }
-            for each in self.by_epsilon
+            for expected in self.by_epsilon
         ]
-        return pd.DataFrame(rows, index=pd.Index([each.epsilon for each in self.by_epsilon], name="epsilon"))
+        return pd.DataFrame(rows, index=pd.Index([expected.epsilon for expected in self.by_epsilon], name="epsilon"))
 
     def standard_errors(self) -> pd.DataFrame:
-        """Table of standard errors of average effects in the units of the table, a row for every coefficient, by eps.
+        """Return standard errors of average effects in the units of the table: a row for every coefficient, a column by eps.
 
-        They are changes of the target for one unit of a column; an intercept's is at the centres of the reference.
+        They refer to changes of the target for one unit of a column; an intercept's to the centres of the reference.
 
         Raises:
-            ValueError: a plan without a reference, which knows of no such units.
+            ValueError: a plan without a reference, whose units are unknown.
         """
         import pandas as pd
 
@@ -165,26 +167,26 @@ class StudyPlan:
                 "spec: expected one with a reference, whose scales say what the table's units are, got none"
             )
         index = pd.Index(list(self.table_units), name="effect")
-        columns = {each.epsilon: list(self._in_table(each).values()) for each in self.by_epsilon}
+        columns = {expected.epsilon: list(self._in_table(expected).values()) for expected in self.by_epsilon}
         return pd.DataFrame(columns, index=index).rename_axis(columns="epsilon")
 
     def _in_table(self, expected: Expected) -> dict[Hashable, float]:
         return {name: expected.standard_error * times for name, times in self.table_units.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
-        expected = [each._asdict() | {"ratio": each.ratio, "says": each.says} for each in self.by_epsilon]
+        """Return plain numbers and words, for JSON."""
+        by_epsilon = [each._asdict() | {"ratio": each.ratio, "says": each.says} for each in self.by_epsilon]
         units = {}
         if self.table_units:
-            for said, each in zip(expected, self.by_epsilon, strict=True):
-                said["standard_errors"] = {str(name): value for name, value in self._in_table(each).items()}
+            for entry, expected in zip(by_epsilon, self.by_epsilon, strict=True):
+                entry["standard_errors"] = {str(name): value for name, value in self._in_table(expected).items()}
             columns = {str(name): self.column_units.get(name, "") for name in self.table_units}
             units = {"units": {"target": self.target_unit, "columns": columns}}
-        tasks = [{"num_tasks": m} | each._asdict() | {"ratio": each.ratio} for m, each in self.by_tasks]
+        by_tasks = [{"num_tasks": m} | each._asdict() | {"ratio": each.ratio} for m, each in self.by_tasks]
         guess = {"explained": self.explained, "common": self.common, "rows": list(self.rows)}
         shape = {"num_tasks": self.num_tasks, "coefficients": self.coefficients}
         wanted = {"standard_error_wanted": self.wanted, "epsilon_wanted": self.epsilon_wanted}
-        return shape | guess | wanted | units | {"by_epsilon": expected, "by_tasks": tasks}
+        return shape | guess | wanted | units | {"by_epsilon": by_epsilon, "by_tasks": by_tasks}
 
     def __str__(self) -> str:
         rows = f"{self.rows[0]}" if self.rows[0] == self.rows[1] else f"{self.rows[0]} to {self.rows[1]}"
@@ -199,12 +201,12 @@ class StudyPlan:
         )
         lines = [
             (
-                f"{each.epsilon:g}", f"{each.delta:.2g}", percent(each.odds), f"{each.ratio:.2f}",
-                f"{each.mixed / each.alone:.2f}", f"{each.standard_error:.3f}", each.says,
+                f"{expected.epsilon:g}", f"{expected.delta:.2g}", percent(expected.odds), f"{expected.ratio:.2f}",
+                f"{expected.mixed / expected.alone:.2f}", f"{expected.standard_error:.3f}", expected.says,
             )
-            for each in self.by_epsilon
+            for expected in self.by_epsilon
         ]  # fmt: skip
-        said = [
+        text = [
             f"{self.num_tasks} {self.task}s with {rows} rows and {self.coefficients} coefficients each. Guessed: they "
             f"explain {self.explained:.0%} of",
             f"the target's variance, and {self.common:.0%} of that is alike everywhere.",
@@ -218,32 +220,32 @@ class StudyPlan:
             f"{self.by_epsilon[0].before:.2f}.",
         ]
         if self.table_units:
-            said += ["", *self._lines_of_columns(), ""]
+            text += ["", *self._lines_of_columns(), ""]
         if self.wanted is not None:
             reached = (
                 f"reached at eps = {self.epsilon_wanted:.2g}" if self.epsilon_wanted else "reached at no eps up to 50"
             )
-            said.append(f"A standard error of {self.wanted:g} is {reached}.")
+            text.append(f"A standard error of {self.wanted:g} is {reached}.")
         if self.least_epsilon is None:
-            said += [
+            text += [
                 "At none of these eps is the release worth it. What else there is: fewer columns; a larger eps, with "
                 "its odds;",
                 f"more {self.task}s; or tools that show single {self.task}s' numbers to each other (pda, DataSHIELD), "
                 "which prove nothing.",
             ]
         elif self.num_tasks < _FEW_TASKS:
-            said.append(f"With {self.num_tasks} {self.task}s it is worth it from eps = {self.least_epsilon:g} on.")
-        return "\n".join(said)
+            text.append(f"With {self.num_tasks} {self.task}s it is worth it from eps = {self.least_epsilon:g} on.")
+        return "\n".join(text)
 
     def _lines_of_columns(self) -> list[str]:
-        """Standard errors in the units of the table, by column and eps."""
+        """Return standard errors in the units of the table, by column and eps."""
         named = [(name, self.column_units.get(name, "")) for name in self.table_units]
         rows = [
-            (f"{name} ({unit})" if unit else str(name), *(f"{each:.2g}" for each in errors))
+            (f"{name} ({unit})" if unit else str(name), *(f"{error:.2g}" for error in errors))
             for (name, unit), errors in zip(named, self.standard_errors().to_numpy(), strict=True)
         ]
         of = f" in {self.target_unit}" if self.target_unit else " in units of the target"
-        head = ("average effect", *(f"eps = {each.epsilon:g}" for each in self.by_epsilon))
+        head = ("average effect", *(f"eps = {expected.epsilon:g}" for expected in self.by_epsilon))
         return [f"Standard errors{of}, for one unit of a column:", "", aligned([head, *rows])]
 
     def picture(self, path: str | os.PathLike[str]) -> None:
@@ -296,29 +298,30 @@ def plan_study(
     seed: int = 0,
     progress_bar: bool = True,
 ) -> StudyPlan:
-    """Work out what a study may expect of one release of messages of effects, before anybody looks at a row.
+    """Compute what a study can expect of one release of messages of effects, before anybody looks at a row.
 
-    It takes a few seconds. On the panel of simulated studies it is compared with what was realised: docs/benchmarks.md.
+    It takes a few seconds. The page docs/benchmarks.md compares such plans with simulated studies.
 
     Args:
-        spec: the study's, or its eps, at which numbers of tasks are compared. Covariates of tasks are left out. With a
-            reference standard errors of average effects are told in the units of the table too.
-        num_tasks: m.
-        coefficients: d, or their names: those of the reference, if there is one, and "intercept" if it is shared.
-        rows: of a task; or from and to, between which they are taken as log-uniform.
+        spec: the study's specification, or its eps, at which numbers of tasks are compared. Covariates of tasks are ignored.
+            With a reference, standard errors of average effects are also given in the units of the table.
+        num_tasks: number of tasks m.
+        coefficients: number of coefficients d, or their names: those of the reference, if there is one, and "intercept" if it
+            is shared.
+        rows: number of rows of a task; or the smallest and the largest, between which it is log-uniform.
         explained: share of the target's variance within a task that its coefficients explain, between 0 and 1.
         common: share of that which is the same in all tasks, between 0 and 1.
-        epsilons: to compare.
-        delta: at all of them; default that of ``spec``, else 1 / (m log m). With fewer than 30 tasks it has no default.
-        wanted: a standard error of average effects, of which the eps is looked for that reaches it.
-        task: what a task is called.
-        target_unit: what the target is in, for what is printed, such as "days".
-        column_units: what columns are in, by name, such as "years".
-        seed: of the tasks that are made up.
+        epsilons: budgets to compare.
+        delta: delta at all of them; default that of ``spec``, else 1 / (m log m). With fewer than 30 tasks it has no default.
+        wanted: a wanted standard error of average effects: the plan then contains the eps that reaches it.
+        task: word for a task, such as "hospital".
+        target_unit: unit of the target in the printed plan, such as "days".
+        column_units: units of columns, by name, such as "years".
+        seed: seed of the simulated tasks.
         progress_bar: show one.
 
     Raises:
-        ValueError: an argument outside its range, or an outcome that is no number.
+        ValueError: an argument outside its range, or an outcome other than numbers.
 
     >>> plan = mp.evaluation.plan_study(1.0, num_tasks=60, coefficients=5, rows=(20, 200))
     >>> plan.by_epsilon[2].says
@@ -331,10 +334,11 @@ def plan_study(
             f"coefficients: expected their number, or names of which each is there once, got {coefficients!r}"
         )
     seed = whole("seed", seed, 0)
-    explained, common = fraction("explained", explained), _share("common", common)
+    explained = fraction("explained", explained)
+    common = _share("common", common)
     if isinstance(epsilons, str) or not isinstance(epsilons, Sequence) or not len(epsilons):
         raise ValueError(f"epsilons: expected at least one, such as (0.3, 1.0), got {epsilons!r}")
-    asked = [positive("epsilons", epsilon) for epsilon in epsilons]
+    budgets = [positive("epsilons", epsilon) for epsilon in epsilons]
     wanted = None if wanted is None else positive("wanted", wanted)
     spec = spec if isinstance(spec, ReleaseSpec) else ReleaseSpec(positive("spec", spec))
     if spec.reference is not None and spec.reference.outcome != "number":
@@ -348,15 +352,18 @@ def plan_study(
             f"{1 / (m * np.log(m)):.2g} and promises little, got none; .001 is usual"
         )
     guess = _Guess(d, _range(rows), explained, common)
-    made_up = _made_up(guess, seed)
-    at = lambda epsilon, number: _expected(guess, made_up, _terms(spec, epsilon, delta, number, d), seed)
+    simulated = _simulated(guess, seed)
+
+    def expected_at(epsilon: float, number: int) -> Expected:
+        return _expected(guess, simulated, _terms(spec, epsilon, delta, number, d), seed)
+
     numbers = sorted({max(2, round(m * times)) for times in (0.25, 0.5, 1, 2, 4)})
-    with tqdm(total=len(asked) + len(numbers), desc="plan", leave=False, disable=not progress_bar) as bar:
-        by_epsilon = tuple(_counted(bar, at(epsilon, m)) for epsilon in asked)
-        by_tasks = tuple((number, _counted(bar, at(spec.epsilon, number))) for number in numbers)
+    with tqdm(total=len(budgets) + len(numbers), desc="plan", leave=False, disable=not progress_bar) as bar:
+        by_epsilon = tuple(_counted(bar, expected_at(epsilon, m)) for epsilon in budgets)
+        by_tasks = tuple((number, _counted(bar, expected_at(spec.epsilon, number))) for number in numbers)
     reached = None
     if wanted is not None:
-        reached = _epsilon_for(wanted, guess, made_up, lambda eps: _terms(spec, eps, delta, m, d))
+        reached = _epsilon_for(wanted, guess, simulated, lambda eps: _terms(spec, eps, delta, m, d))
     return StudyPlan(
         m, d, guess.rows, explained, common, by_epsilon, by_tasks, wanted, reached, task,
         table_units, target_unit, dict(column_units or {}),
@@ -364,7 +371,7 @@ def plan_study(
 
 
 def _table_units(reference: Reference, coefficients: int | Sequence[Hashable], d: int) -> dict[Hashable, float]:
-    """By coefficient, what effects in common units are multiplied by for those in the table's."""
+    """Return factors from effects in common units to the table's units, by coefficient."""
     names = list(coefficients) if isinstance(coefficients, Sequence) else [*reference.features, NAME][:d]
     return dict(zip(names, per_table_unit(reference.units(names)).tolist(), strict=True))
 
@@ -382,17 +389,17 @@ class _Guess(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """|mu|^2."""
+        """Squared length of the mean effects, |mu|^2."""
         return self.common * self.explained
 
     @property
     def spread(self) -> float:
-        """tau^2."""
+        """Total variance of effects between tasks, tau^2."""
         return max((1 - self.common) * self.explained, 1e-4)
 
     @property
     def residual(self) -> float:
-        """sigma^2."""
+        """Residual variance, sigma^2."""
         return max(1 - self.explained, 1e-4)
 
 
@@ -404,7 +411,7 @@ class _Task(NamedTuple):
 
 
 def _share(name: str, value: float) -> float:
-    """A number from 0 to 1, both included."""
+    """Return a number from 0 to 1, both included."""
     return float(value) if value in (0, 1) else fraction(name, value)
 
 
@@ -424,11 +431,11 @@ def _terms(spec: ReleaseSpec, epsilon: float, delta: float | None, m: int, d: in
     return public.terms(m, names)
 
 
-def _made_up(guess: _Guess, seed: int) -> list[_Task]:
+def _simulated(guess: _Guess, seed: int) -> list[_Task]:
     rng = np.random.default_rng(seed)
     low, high = np.log(guess.rows)
     tasks = []
-    for share in (np.arange(_TASKS) + 0.5) / _TASKS:  # every number of rows alike
+    for share in (np.arange(_TASKS) + 0.5) / _TASKS:  # evenly over the range of log row counts
         n = round(np.exp(low + share * (high - low)))
         direction = rng.standard_normal(guess.d)
         mu = np.sqrt(guess.mean) * direction / np.linalg.norm(direction)
@@ -454,7 +461,7 @@ def _expected(guess: _Guess, tasks: Sequence[_Task], terms: Terms, seed: int) ->
 
 
 def _epsilon_for(wanted: float, guess: _Guess, tasks: Sequence[_Task], terms: Callable[[float], Terms]) -> float | None:
-    """The least eps whose standard error is no more than is wanted, to three digits; None where none is."""
+    """Return the smallest eps with at most the wanted standard error, to three digits; None if there is none."""
     from scipy.optimize import brentq  # a tenth of a second to import
 
     def missed(log_epsilon: float) -> float:
@@ -473,13 +480,13 @@ def _read(guess: _Guess, tasks: Sequence[_Task], terms: Terms) -> _Reading:
 
 
 class _Reading(NamedTuple):
-    """How well average effects and the spread are read.
+    """Accuracy with which average effects and the spread are known.
 
     Attributes:
         mean: variance of a coordinate of mu, with the release.
-        mean_without_noise: of the same, with all rows.
+        mean_without_noise: the same with all rows.
         log_spread: standard deviation of log tau, with the release.
-        log_spread_without_noise: with all rows.
+        log_spread_without_noise: the same with all rows.
     """
 
     mean: float
@@ -488,7 +495,7 @@ class _Reading(NamedTuple):
     log_spread_without_noise: float
 
     def standard_error(self, d: int) -> float:
-        """Of an average effect, of whose length nothing is known but the prior."""
+        """Return the standard error of an average effect, whose size is known by its prior only."""
         return float(1 / np.sqrt(1 / self.mean + d / EffectsPrior().average ** 2))
 
 
@@ -505,45 +512,45 @@ def _reading(guess: _Guess, tasks: Sequence[_Task], layout: EffectsLayout, sd: f
         length.append(1 + (layout.determined_size * p[-1]) ** 2 + layout.effect_size**2 * size)
         sampling.append(v * (1 - p[-1]) / p[-1])
     g, p_, u = layout.effect_size, float(np.mean(p)), float(np.mean(length))
-    open_ = 1 / (m * np.mean(precision))
+    uncertainty = 1 / (m * np.mean(precision))
     noise = (sd * u / (g * p_ * m)) ** 2 / (1 + (g * p_) ** 2 * guess.mean * (d - 1) / d)
-    # the trace of what is left beside the mean: of d entries on the diagonal, with twice the variance of those off it
+    # From the trace of what remains after the mean: d diagonal entries, with twice the variance of the others.
     per_effect = guess.spread / d + float(np.mean(sampling))
     without = per_effect * np.sqrt(2 / (m * d))
     prior = EffectsPrior()
-    # how large errors of estimation are is known up to a factor alone, which no number of tasks averages out
+    # The size of errors of estimation is known up to a factor only, which more tasks do not average out.
     unknown = prior.errors * (1 - p_) * float(np.mean(sampling))
     read = np.sqrt((sd * np.sqrt(2 / d) * u / (g**2 * p_**2 * m)) ** 2 + without**2 + unknown**2)
     before = np.log(prior.spread_factor)
     tau2 = guess.spread / d
-    log_sd = [1 / np.sqrt(1 / before**2 + (2 * tau2 / each) ** 2) for each in (read, without)]
-    return _Reading(open_ + noise, open_, *log_sd)
+    log_sd = [1 / np.sqrt(1 / before**2 + (2 * tau2 / error) ** 2) for error in (read, without)]
+    return _Reading(uncertainty + noise, uncertainty, *log_sd)
 
 
 def _errors(task: _Task, guess: _Guess, reading: _Reading, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Squared errors of one task's coefficients: alone, with the release, and with all rows."""
+    """Return squared errors of one task's coefficients: alone, with the release, and with all rows."""
     d, mu, beta = guess.d, task.mu, task.beta
     even = np.full(len(APART_SCALES), -np.log(len(APART_SCALES)))
     apart = EffectsPriors(np.zeros(1), np.zeros((1, d)), np.eye(d)[None], APART_SCALES / d, even)
-    found = [effects_posterior(task.X, task.y, (apart,)).mean]
+    means = [effects_posterior(task.X, task.y, (apart,)).mean]
     prior = EffectsPrior()
     lengths = prior.average * ndtri(0.5 + (np.arange(_READINGS) + 0.5) / (2 * _READINGS))  # half-normal
     trusted = ((reading.mean, reading.log_spread), (reading.mean_without_noise, reading.log_spread_without_noise))
     for variance, log_sd in trusted:
         read = mu + np.sqrt(variance) * rng.standard_normal(d)
-        # the length of mu is as the guess has it where mu is read, and as its prior has it where it is not
+        # The length of mu follows the guess as far as mu is known, and the prior as far as it is not.
         seen = guess.mean / (guess.mean + d * variance)
         square = seen * guess.mean + (1 - seen) * lengths**2
         keep = square / (square + d * variance)
         trust = 1 - (log_sd / np.log(prior.spread_factor)) ** 2
         log_tau = trust * 0.5 * np.log(guess.spread) + (1 - trust) * np.log(prior.spread)
         tau = np.exp(log_tau + log_sd * rng.standard_normal(_READINGS))
-        # what is not known of mu is averaged over in closed form
+        # The uncertainty of mu is integrated out in closed form.
         size = keep * variance + tau**2 / d
         weight = np.full(_READINGS, np.log((1 - APART) / _READINGS))
         covariance = size[:, None, None] * np.eye(d)
         known = EffectsPriors(weight, keep[:, None] * read, covariance, SCALES, np.log(SCALE_WEIGHTS))
         other = apart._replace(log_weight=np.log([APART]))
-        found.append(effects_posterior(task.X, task.y, (known, other)).mean)
-    alone, release, mixed = (float(((each - beta) ** 2).sum()) for each in found)
+        means.append(effects_posterior(task.X, task.y, (known, other)).mean)
+    alone, release, mixed = (float(((mean - beta) ** 2).sum()) for mean in means)
     return alone, release, mixed

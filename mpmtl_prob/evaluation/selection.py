@@ -1,7 +1,7 @@
-"""Hyper-parameters by cross-validation over training rows: one helper for every estimator, with the same effort for each.
+"""Hyper-parameter selection by cross-validation over training rows, with the same effort for every estimator.
 
-The choice looks at all tasks' rows and, as in the papers, is not charged to any budget; every fit made through a
-:class:`Selection` says so.
+The choice uses all tasks' rows and, as in the papers, is not charged to any budget. Every fit made through a
+:class:`Selection` says so in its guarantee.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from mpmtl_prob.privacy.guarantee import NOTHING_SHARED, Guarantee
 if TYPE_CHECKING:
     import pandas as pd
 
-#: metric by name, and whether more is better
+#: Metrics by name, each with True if larger is better.
 METRICS: dict[str, tuple[Callable[[Prediction, TaskData], float], bool]] = {
     "nmse": (nmse, False),
     "nmse_within": (nmse_within, False),
@@ -61,25 +61,25 @@ METRICS: dict[str, tuple[Callable[[Prediction, TaskData], float], bool]] = {
 
 NOT_CHARGED = "Hyper-parameters were chosen by cross-validation over all tasks' rows, which no budget was charged for."
 
-#: Bytes of rows up to which folds are worked on side by side; of larger ones there is one at a time.
+#: Size of rows in bytes up to which folds are processed in parallel; larger ones are processed one at a time.
 _TOGETHER = 2**24
-_CHUNK = 8  # candidates in one compiled call: enough to share its cost, few enough that the progress bar moves
+_CHUNK = 8  # candidates per compiled call: few enough that the progress bar moves
 
 
 class Estimator(Protocol):
-    """Anything with hyper-parameters in its constructor and a fit."""
+    """Interface of an estimator: hyper-parameters in its constructor, and a method ``fit``."""
 
     def fit(self, tasks: TaskData) -> Fitted: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Selection[E: Estimator]:
-    """What cross-validation found.
+    """Result of cross-validation: scores of all candidates, and the best one.
 
     Attributes:
         candidates: the estimators compared.
-        scores: of every candidate on every fold, (len(candidates), folds); nan where a fit failed numerically.
-        metric: their name.
+        scores: score of every candidate on every fold, (len(candidates), folds); nan where a fit failed numerically.
+        metric: name of the scores.
         best: the candidate with the best mean score.
     """
 
@@ -94,17 +94,17 @@ class Selection[E: Estimator]:
         return self.scores.mean(axis=1)
 
     def fit(self, tasks: TaskData) -> Fitted:
-        """The best candidate on these tasks, solved to the end, its noise drawn afresh; its guarantee names the selection."""
+        """Fit the best candidate, solved accurately and with fresh noise; the guarantee mentions the selection."""
         best: Any = self.best
         if getattr(best, "unsafe_seed", None) is not None:
             best = replace(best, unsafe_seed=None)
-        if getattr(best, "max_iterations", None) is not None:  # a rough solution was enough to choose by
+        if getattr(best, "max_iterations", None) is not None:  # candidates were solved roughly
             best = replace(best, tolerance=min(best.tolerance, 1e-5), max_iterations=max(best.max_iterations, 50_000))
         fitted = best.fit(tasks)
         return replace(fitted, guarantee=_not_charged(fitted.guarantee))
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per candidate, best first: its hyper-parameters that differ among candidates, mean and sd of the score."""
+        """Return one row per candidate, best first: hyper-parameters that differ, mean and sd of the score."""
         import pandas as pd
 
         fields = [vars(candidate) for candidate in self.candidates]
@@ -138,17 +138,17 @@ def cross_validate[E: Estimator](
 ) -> Selection[E]:
     """Score every candidate on held-out rows.
 
-    Rounds of Algorithms 1 to 5 run for several candidates in one compiled call, a penalty path is followed from the
-    largest penalty down, each solution from the one before, and folds run side by side on the machine's cores, or, where
-    their rows are large, one after another.
+    Rounds of Algorithms 1 to 5 run for several candidates in one compiled call. A penalty path is followed from the largest
+    penalty down, each solution starting from the one before. Folds run in parallel on the machine's cores, or one after
+    another if their rows are large.
 
     Args:
         candidates: estimators to choose from.
         tasks: the training rows.
-        folds: how many, cut in every task separately, at most the rows of the smallest task; or the folds themselves,
+        folds: number of folds, cut in every task separately, at most the rows of the smallest task; or the folds themselves,
             pairs of training and validation rows.
-        metric: "nmse" or "nmse_within"; for labels -1 and 1 "auc", or "log_score" where probabilities matter.
-        seed: of the folds, and of the candidates' noise: draws on a fold are common to all candidates.
+        metric: "nmse" or "nmse_within"; for labels -1 and 1 "auc", or "log_score" if probabilities matter.
+        seed: seed of the folds, and of the candidates' noise: all candidates have the same draws on a fold.
         progress_bar: show one.
 
     Raises:
@@ -169,15 +169,15 @@ def cross_validate[E: Estimator](
         ThreadPoolExecutor(workers) as pool,
         tqdm(total=scores.size, desc="cross-validation", leave=False, disable=not progress_bar) as bar,
     ):
-        # a candidate that has not converged is judged by its predictions like any other
+        # A candidate that has not converged is judged by its predictions like any other.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for fold, found in _done(pool, _opened(candidates, rows, seed), at_once):
-            held = fold.held()
-            for index, W in found:
-                own = W if fold.scale is None else fold.scale.T * W
-                scores[index, fold.number] = score(linear_prediction(own, held), held)
+        for fold, fitted in _done(pool, _opened(candidates, rows, seed), at_once):
+            validation = fold.validation()
+            for index, W in fitted:
+                of_features = W if fold.scale is None else fold.scale.T * W
+                scores[index, fold.number] = score(linear_prediction(of_features, validation), validation)
                 bar.update()
-            del fold, found, held  # before there are others
+            del fold, fitted, validation  # frees their memory before the next fold
     mean = scores.mean(axis=1)
     best = np.nanargmax(mean) if more_is_better else np.nanargmin(mean)
     return Selection(tuple(candidates), scores, metric, candidates[int(best)])
@@ -188,19 +188,19 @@ Part = Callable[[], TaskData]
 
 
 class _Fold(NamedTuple):
-    """What weights are scored on: the rows held out, and the scale of features that they were fitted in, if any."""
+    """Validation rows of one fold, and the scale of features in which weights were fitted, if any."""
 
     number: int
-    held: Part
+    validation: Part
     scale: FloatArray | None
 
 
 def _rows_of_folds(
     tasks: TaskData, folds: int | Sequence[tuple[TaskData, TaskData]], seed: int
 ) -> list[tuple[Part, Part]]:
-    """What makes the training and the validation rows of every fold, or has them: those of all may not fit in memory."""
+    """Return functions for the training and the validation rows of every fold, as all rows may not fit in memory."""
     if not isinstance(folds, int):
-        return [(partial(_same, train), partial(_same, held)) for train, held in folds]
+        return [(partial(_same, train), partial(_same, validation)) for train, validation in folds]
     k = min(folds, int(tasks.row_counts.min()))
     fold = fold_of_rows(tasks.row_counts, tasks.subjects, k, seed)
     return [(partial(_where, tasks, fold, j, False), partial(_where, tasks, fold, j, True)) for j in range(k)]
@@ -211,25 +211,25 @@ def _same(tasks: TaskData) -> TaskData:
 
 
 def _where(tasks: TaskData, fold: NDArray[np.int64], j: int, held: bool) -> TaskData:
-    """The rows held out of one fold, or the others."""
+    """Return the validation rows of fold j (``held``), or its training rows."""
     return tasks.where((fold == j) == held)
 
 
 def _opened(
     candidates: Sequence[Any], folds: Sequence[tuple[Part, Part]], seed: int
 ) -> Iterator[tuple[_Fold, list[Job]]]:
-    """One fold after another with its jobs, which have its training rows, in units of these rows where it is a table."""
+    """Yield every fold with its jobs, which hold its training rows, scaled to unit variance if they come from a table."""
     in_one_unit = all(getattr(candidate, "scales_tables", True) for candidate in candidates)
-    for j, (training, held) in enumerate(folds):
+    for j, (training, validation) in enumerate(folds):
         train, scale = in_unit_variance(training()) if in_one_unit else (training(), None)
-        yield _Fold(j, held, scale), list(_jobs(candidates, train, seed + j))
-        del train  # before there is another
+        yield _Fold(j, validation, scale), list(_jobs(candidates, train, seed + j))
+        del train  # frees its memory before the next fold
 
 
 def _done(
     pool: ThreadPoolExecutor, folds: Iterator[tuple[_Fold, list[Job]]], at_once: int
 ) -> Iterator[tuple[_Fold, list[tuple[int, FloatArray]]]]:
-    """What the jobs of every fold return, in the order in which they are done; so many folds are open at the same time."""
+    """Yield the results of all folds' jobs as they finish, with at most ``at_once`` folds open at a time."""
     running: dict[Future[Any], _Fold] = {}
     try:
         while True:
@@ -241,13 +241,13 @@ def _done(
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield running.pop(future), future.result()
                 del future
-    finally:  # of an interrupt too: what has not begun never will
+    finally:  # after an interrupt too: cancels jobs that have not begun
         for future in running:
             future.cancel()
 
 
 def _jobs(candidates: Sequence[Any], train: TaskData, seed: int) -> Iterator[Job]:
-    """The work on one fold in pieces, each of which fits some candidates and returns their indices and weights."""
+    """Yield the jobs of one fold, each of which fits some candidates and returns their indices and weights."""
     together: dict[Any, list[int]] = defaultdict(list)
     bound = _Bound(train)
     for index, candidate in enumerate(candidates):
@@ -267,7 +267,7 @@ def _jobs(candidates: Sequence[Any], train: TaskData, seed: int) -> Iterator[Job
 
 
 def _penalised(candidate: Any) -> Any:
-    """The problem with a penalty that this candidate is, to be solved for a path of them; None if it is no such thing."""
+    """Return the candidate's penalised problem, for a path of penalties; None if it is not one."""
     if isinstance(getattr(candidate, "penalty", None), str):
         return None
     problem = getattr(candidate, "problem", candidate)
@@ -275,23 +275,23 @@ def _penalised(candidate: Any) -> Any:
 
 
 def _begun(candidate: MPMTL) -> tuple[Any, ...]:
-    """What a candidate's first step depends on besides the rows."""
+    """Return everything besides the rows on which a candidate's first step depends."""
     return candidate.loss, candidate.start if isinstance(candidate.start, Hashable) else id(candidate.start)
 
 
 class _Bound:
-    """What runs on a fold need of its rows, worked out once, by the thread that is first."""
+    """Cache of quantities that all runs on a fold need, computed once by the first thread."""
 
     def __init__(self, train: TaskData) -> None:
-        self._train, self._lock, self._found = train, Lock(), dict[Any, Rows]()
+        self._train, self._lock, self._cache = train, Lock(), dict[Any, Rows]()
 
     def __call__(self, candidate: MPMTL) -> Rows:
         with self._lock:
-            if (begun := _begun(candidate)) not in self._found:
+            if (begun := _begun(candidate)) not in self._cache:
                 train = slopes(self._train, candidate.loss)
-                # no release comes of this: the sums may run over all tasks together
-                self._found[begun] = candidate.bind(train)._replace(loss=candidate.loss.of(train))
-            return self._found[begun]
+                # Nothing is released here, so sums may run over all tasks together.
+                self._cache[begun] = candidate.bind(train)._replace(loss=candidate.loss.of(train))
+            return self._cache[begun]
 
 
 def _alone(index: int, candidate: Estimator, train: TaskData) -> list[tuple[int, FloatArray]]:
@@ -308,14 +308,14 @@ def _path(members: list[int], candidates: Sequence[Any], train: TaskData) -> lis
 def _rounds(
     members: list[int], candidates: Sequence[MPMTL], train: TaskData, seed: int, bound: _Bound
 ) -> list[tuple[int, FloatArray]]:
-    padded = members + members[-1:] * (_CHUNK - len(members))  # one shape, one compilation
+    padded = members + members[-1:] * (_CHUNK - len(members))  # equal shapes need only one compilation
     first = candidates[members[0]]
     tasks, train, rows = train, slopes(train, first.loss), bound(first)
     runs, noises = [], []
     for index in padded:
         plan = candidates[index].plan(train, rows)
         noises.append(_seeded(plan, first.rounds, seed))
-        runs.append(plan.run._replace(loss=()))  # type: ignore[arg-type] # all share one
+        runs.append(plan.run._replace(loss=()))  # type: ignore[arg-type] # all runs share one loss
     check_not_forked()
     with jax.enable_x64(True):
         together = [jax.tree.map(lambda *leaves: np.stack(leaves), *parts) for parts in (runs, noises)]
@@ -326,7 +326,7 @@ def _rounds(
 
 
 def _seeded(plan: Plan, rounds: int, seed: int) -> Noise:
-    """The noise of a run that nobody will publish."""
+    """Draw seeded noise for a run that is not published."""
     rng, zero = np.random.default_rng(seed), np.zeros((plan.size, plan.size))
     moment = [law.sample(rng, zero) for law in plan.mechanisms] or np.zeros((rounds, *zero.shape))
     nothing = np.zeros(plan.W0.T.shape)
@@ -336,7 +336,7 @@ def _seeded(plan: Plan, rounds: int, seed: int) -> Noise:
 
 @partial(jax.jit, static_argnums=0)
 def _many_runs(sharing: SharingRule, loss: Smooth, runs: Run, W0: Any, noises: Any) -> jax.Array:
-    """W^^(T) of every run, (candidates, d, m): they share the rows and the start."""
+    """Compute W^^(T) of every run, (candidates, d, m); all runs share the rows and the start."""
 
     def one(run: Run, noise: Noise) -> jax.Array:
         return framework(sharing, run._replace(loss=loss), W0, noise, record=False)[1][0]
