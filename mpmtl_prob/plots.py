@@ -1,7 +1,7 @@
-"""Pictures of what tasks share and of what privacy costs. Every function returns its matplotlib Axes.
+"""Plots of what tasks share and of the cost of privacy. Every function returns its matplotlib Axes.
 
-What is drawn here is what ArviZ has no picture of, or none that goes on given Axes or gives an intercept a scale of its own;
-densities are ArviZ's.
+These are plots that ArviZ does not have, or cannot draw on given Axes or with a separate scale for an intercept. Densities
+are computed by ArviZ.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Weights = Posterior | OwnerPosteriors
 Shown = SharedPosterior | SharedEffects | OwnerPosteriors | OwnerEffects | Posterior
 
 _BLUE, _ORANGE = "#2b6cb0", "#dd6b20"
-#: A legend beside the Axes: wherever it stood among many things, some data would lie under it.
+#: Places a legend next to the Axes, where it covers no data.
 _BESIDE = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 
 
@@ -71,15 +71,15 @@ def spectrum(
     components: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Eigenvalues of the shared covariance as shares of their sum, with intervals, against a reference.
+    """Plot eigenvalues of the shared covariance as shares of their sum, with intervals, against a reference.
 
     Args:
-        posterior: of the shared covariance; or several by name, side by side.
+        posterior: posterior of the shared covariance; or several by name, side by side.
         reference: a covariance or second moment (d, d) to compare with: the truth, or the one without noise.
         reference_label: its name in the legend.
-        probability: of the intervals.
-        components: only so many, the largest; default all.
-        ax: to draw on.
+        probability: probability of the intervals.
+        components: number of largest eigenvalues to show; default all.
+        ax: Axes to draw on.
     """
     ax = axes_of(ax)
     from matplotlib.ticker import MaxNLocator
@@ -112,24 +112,24 @@ def spectrum(
 
 
 def inclusion(posterior: SharedPosterior, *, features: int = 40, probability: float = 0.9) -> Axes:
-    """Forest plot of every feature's inclusion, the share of its variance above the floor of all.
+    """Plot every feature's inclusion (forest plot): the share of its variance above the floor common to all features.
 
     Args:
-        posterior: of structure "group_sparse" or "auto".
-        features: at most so many, those with most of it.
-        probability: of the intervals.
+        posterior: posterior with structure "group_sparse" or "auto".
+        features: number of features to show at most, those with the largest inclusion.
+        probability: probability of the intervals.
 
     Raises:
-        ValueError: a posterior of another structure.
+        ValueError: a posterior with another structure.
     """
-    found = posterior.to_arviz()["posterior"].dataset
-    if "inclusion" not in found:
+    draws = posterior.to_arviz()["posterior"].dataset
+    if "inclusion" not in draws:
         raise ValueError(
             "posterior: expected structure 'group_sparse' or 'auto', whose features have inclusions, "
             f"got {posterior.to_arviz().attrs['structure']!r}"
         )
-    order = np.argsort(-found["inclusion"].mean(("chain", "draw")).values, kind="stable")[:features]
-    best = found["inclusion"].isel(feature=np.sort(order))
+    order = np.argsort(-draws["inclusion"].mean(("chain", "draw")).values, kind="stable")[:features]
+    best = draws["inclusion"].isel(feature=np.sort(order))
     ax = forest_of(
         tree_of("inclusion", best.values, "feature", best["feature"].values.tolist()), "feature", probability
     )
@@ -146,49 +146,50 @@ def forest(
     task: Hashable | None = None,
     probability: float = 0.9,
 ) -> list[Axes]:
-    """Forest plots of a mixed model's effects in the table's units, a panel for each: an owner's, or the averages alone.
+    """Plot a mixed model's effects in the table's units (forest plots, a panel each): of tasks, or the averages only.
 
-    Of one task: its effect by its own rows alone, with the release, the average effect, and the range of a new task, which
-    is no estimate and has no point. Of all tasks, a row for each over the average and that range: such a picture exists only
-    where one desk holds all rows, and says that it is not to be published.
+    For one task the plot shows its effect by its own rows alone, the effect with the release, the average effect, and the
+    range of a new task, which is not an estimate and has no point. For all tasks it shows a row each over the average and
+    that range. This second plot needs the rows of all tasks in one place, and its title says that it is not to be
+    published.
 
-    Without reference values averages are per standard deviation of each task's own rows. All effects are then in those units,
-    and panels say so; but an intercept, every task's own, has no average, and is in the table's units.
+    Without reference values, averages are per standard deviation of each task's own rows. All effects are then in those
+    units, and panels say so. An intercept then belongs to its task, has no average, and is in the table's units.
 
     Args:
-        effects: of owners, or the public posterior.
-        effect: only this one; default all.
-        task: of owners, whose; default all tasks.
-        probability: of the intervals.
+        effects: the owners' effects, or the public posterior.
+        effect: only this effect; default all.
+        task: only this task, with owners' effects; default all tasks.
+        probability: probability of the intervals.
 
     Returns:
         The Axes, one for each effect.
 
     Raises:
-        ValueError: another object, an effect or a task that it does not have, or a task of the public posterior.
+        ValueError: another object, an unknown effect or task, or a task with the public posterior.
     """
     if not isinstance(effects, OwnerEffects | SharedEffects):
         raise ValueError(
             "effects: expected OwnerEffects or SharedEffects, as mpmtl_prob.inference.shared_effects and task_posteriors "
             f"make them of messages of effects, got {type(effects).__name__}"
         )
-    own, shared = (None, effects) if isinstance(effects, SharedEffects) else (effects, effects.shared)
-    known = list(shared.coefficients if own is None else own.features)
+    owners, shared = (None, effects) if isinstance(effects, SharedEffects) else (effects, effects.shared)
+    known = list(shared.coefficients if owners is None else owners.features)
     if effect is not None and effect not in known:
         raise ValueError(f"effect: expected one of {known}, got {effect!r}")
     names = known if effect is None else [effect]
-    if task is not None and (own is None or task not in own.tasks):
-        of = "none of the public posterior" if own is None else f"one of the fit's, such as {own.tasks[0]!r}"
+    if task is not None and (owners is None or task not in owners.tasks):
+        of = "none of the public posterior" if owners is None else f"one of the fit's, such as {owners.tasks[0]!r}"
         raise ValueError(f"task: expected {of}, got {task!r}")
     average, new = shared.average_effects(probability), shared.new_task(probability)
     public = {name: (average.loc[name], new.loc[name]) for name in average.index}
     interval = f"{100 * probability:g} % intervals"
-    if own is None:
+    if owners is None:
         axes = _public_forest(names, public, f"Average effects and a new task's, {interval}")
     else:
-        table = own.coefficients(probability)
+        table = owners.coefficients(probability)
         if shared.layout.reference is None:
-            unit = own.common_units()
+            unit = owners.common_units()
             public = {name: rows for name, rows in public.items() if unit.xs(name, level="effect").notna().all()}
             table = table.div(unit.fillna(1.0), axis=0)
         if task is None:
@@ -197,19 +198,19 @@ def forest(
             axes = _forest_of_one(names, table.xs(task), public, f"Effects of {task}, for its owner, {interval}")
     for ax, name in zip(axes, names, strict=True):
         if name != NAME and min(ax.get_xlim()) < 0 < max(ax.get_xlim()):
-            ax.axvline(0, color=GREY, lw=0.8, alpha=0.6, zorder=0)  # of no effect
+            ax.axvline(0, color=GREY, lw=0.8, alpha=0.6, zorder=0)  # the line of no effect
     in_sds = public if shared.layout.reference is None else {}
     for ax, name in zip(axes, names, strict=True):
         ax.set_xlabel(PER_OWN_SD if name in in_sds else "in the table's units", fontsize=8)
     return axes
 
 
-#: The average effect and the effects of a new task, by name of the effect.
+#: The average effect and the effect of a new task, by name of the effect.
 Public = Mapping[Hashable, tuple["pd.Series", "pd.Series"]]
 
 
 def _public_forest(names: list[Any], public: Public, title: str) -> list[Axes]:
-    """The average effect and a new task's range."""
+    """Draw the average effect and a new task's range."""
     axes = panels(names, ["average", "a new task"], title)
     for ax, name in zip(axes, names, strict=True):
         average, new = public[name]
@@ -219,7 +220,7 @@ def _public_forest(names: list[Any], public: Public, title: str) -> list[Axes]:
 
 
 def _forest_of_one(names: list[Any], table: pd.DataFrame, public: Public, title: str) -> list[Axes]:
-    """One task's effects, alone and with the release, beside the averages that are in its units."""
+    """Draw one task's effects, alone and with the release, and the averages that are in its units."""
     labels = ["alone", "with the release"] + ["average", "a new task"] * any(name in public for name in names)
     axes = panels(names, labels, title)
     for ax, name in zip(axes, names, strict=True):
@@ -233,9 +234,9 @@ def _forest_of_one(names: list[Any], table: pd.DataFrame, public: Public, title:
 
 
 def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public, title: str) -> list[Axes]:
-    """Every task's effects, in the order of the first one's; the average and the range of a new task behind them."""
+    """Draw every task's effects, sorted by the first effect, over the average and the range of a new task."""
     order = table.xs(names[0], level="effect")["mean"].sort_values().index
-    axes = panels(names, [str(each) for each in order], title, per_row=0.17)
+    axes = panels(names, [str(name) for name in order], title, per_row=0.17)
     for ax, name in zip(axes, names, strict=True):
         rows = table.xs(name, level="effect").loc[order]
         if name in public:
@@ -248,31 +249,31 @@ def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public, title:
             ax.hlines(y + shift, low, high, color=color, lw=1.4, alpha=0.6)
             inside = "white" if prefix else color
             ax.plot(rows[prefix or "mean"], y + shift, "o", color=color, mfc=inside, ms=4, label=label)
-    legend = max((ax.get_legend_handles_labels() for ax in axes), key=lambda found: len(found[1]))
+    legend = max((ax.get_legend_handles_labels() for ax in axes), key=lambda handles: len(handles[1]))
     columns = 4 if len(axes) > 1 else 2
     axes[0].figure.legend(*legend, frameon=False, fontsize=8, ncols=columns, loc="outside lower center")
     return axes
 
 
 def _interval(ax: Axes, row: int, of: pd.Series, prefix: str, color: str) -> None:
-    """A mean and its interval, of a table's row."""
+    """Draw a mean and its interval from a table's row."""
     low, high = (of[f"{prefix}_{end}" if prefix else end] for end in ("lower", "upper"))
     ax.hlines(row, low, high, color=color, lw=2.5, alpha=0.6)
     ax.plot(of[prefix or "mean"], row, "o", color=color, mfc="white" if prefix else color, ms=6)
 
 
 def _range(ax: Axes, row: int, of: pd.Series) -> None:
-    """An interval in which nothing was estimated."""
+    """Draw an interval that is not an estimate."""
     ax.hlines(row, of["lower"], of["upper"], color=_ORANGE, lw=9, alpha=0.2)
 
 
 def projector(subspace: Subspace, *, sd: bool = False, ax: Axes | None = None) -> Axes:
-    """Heat map of the projector on the leading subspace: which features move together, over all tasks.
+    """Plot a heat map of the projector on the leading subspace: features that vary together across tasks.
 
     Args:
-        subspace: a posterior's.
-        sd: the posterior sd of every entry instead of its mean.
-        ax: to draw on.
+        subspace: the subspace of a posterior.
+        sd: show the posterior sd of every entry instead of its mean.
+        ax: Axes to draw on.
     """
     ax = axes_of(ax, figsize=(5.6, 4.8))
     values = subspace.projector_sd.values if sd else subspace.projector.values
@@ -292,12 +293,12 @@ def projector(subspace: Subspace, *, sd: bool = False, ax: Axes | None = None) -
 
 
 def angles(subspaces: Subspace | Mapping[str, Subspace], *, chance: bool = False, ax: Axes | None = None) -> Axes:
-    """Densities of the principal angles between the leading subspace and its reference.
+    """Plot densities of the principal angles between the leading subspace and its reference.
 
     Args:
-        subspaces: one, of which every angle is drawn; or several by name, of which the largest angle of each is.
-        chance: with the largest angle of random subspaces, which know nothing, for comparison.
-        ax: to draw on.
+        subspaces: one subspace, for a plot of all its angles; or several by name, for a plot of the largest angle of each.
+        chance: add the largest angle of random subspaces, for comparison.
+        ax: Axes to draw on.
     """
     from arviz_stats.base import array_stats
 
@@ -312,7 +313,7 @@ def angles(subspaces: Subspace | Mapping[str, Subspace], *, chance: bool = False
     if chance:
         curves["random"] = random_angles(one.projector.shape[0], one.rank, 4000)[:, -1]
     for name, values in curves.items():
-        if np.ptp(values) < 1e-3:  # subspaces of more than half the dimensions always meet
+        if np.ptp(values) < 1e-3:  # subspaces of more than half the dimensions always intersect
             ax.axvline(values.mean(), color=GREY, lw=2.5, clip_on=False, label=name)
             continue
         grid, density, _ = array_stats.kde(values.ravel(), custom_lims=(0, 90), bound_correction=True)
@@ -328,13 +329,13 @@ def angles(subspaces: Subspace | Mapping[str, Subspace], *, chance: bool = False
 def error_by_task(
     posterior: Weights | Mapping[str, Weights], test: TaskData, *, limit: int = 30, probability: float = 0.9
 ) -> Axes:
-    """Forest plot of every task's root mean squared error on test rows, over the draws of its weights.
+    """Plot every task's root mean squared error on test rows, over the draws of its weights (forest plot).
 
     Args:
-        posterior: any with draws of W, or several by name.
-        test: rows of the posteriors' tasks, found by name.
-        limit: at most so many tasks, those with most test rows.
-        probability: of the intervals.
+        posterior: a posterior with draws of W, or several by name.
+        test: test rows of the posteriors' tasks, matched by name.
+        limit: number of tasks to show at most, those with the most test rows.
+        probability: probability of the intervals.
     """
     most = np.argsort(-test.row_counts, kind="stable")[:limit]
     names = [str(test.tasks[i]) for i in most]
@@ -356,14 +357,14 @@ def error_by_task(
 
 
 def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: float = 0.9) -> Axes:
-    """Forest plot of one task's weights in several posteriors: before and after it learnt what tasks share.
+    """Plot one task's weights in several posteriors (forest plot), such as before and after sharing with other tasks.
 
-    An intercept, whose size has nothing to do with that of slopes, has a panel of its own below.
+    An intercept has a panel of its own below, as its size is unrelated to that of slopes.
 
     Args:
-        posteriors: by name.
-        task: its name.
-        probability: of the intervals.
+        posteriors: posteriors by name.
+        task: name of the task.
+        probability: probability of the intervals.
 
     Raises:
         ValueError: a task that a posterior does not have.
@@ -384,12 +385,12 @@ def weights(posteriors: Mapping[str, Weights], task: Hashable, *, probability: f
 
 
 def shift(before: Weights, after: Weights, *, ax: Axes | None = None) -> Axes:
-    """What every task learnt: how far its weights moved, and how much surer it became, from one posterior to another.
+    """Plot how much every task learnt: the shift of its weights and the change of their sd from one posterior to another.
 
     Args:
-        before: for example every task on its own.
+        before: for example every task by its own rows.
         after: for example with what tasks share.
-        ax: to draw on.
+        ax: Axes to draw on.
     """
     ax = axes_of(ax)
     if _called(before) != _called(after):
@@ -408,12 +409,12 @@ def shift(before: Weights, after: Weights, *, ax: Axes | None = None) -> Axes:
 
 
 def coverage(predictions: Mapping[str, Prediction], test: TaskData, *, ax: Axes | None = None) -> Axes:
-    """Share of test targets inside central intervals, against the intervals' probability; calibrated is the diagonal.
+    """Plot the coverage of central intervals on test targets against their probability; the diagonal is calibrated.
 
     Args:
-        predictions: of the rows of test, by name, with draws.
+        predictions: predictions of the rows of test, by name, with draws.
         test: the rows.
-        ax: to draw on.
+        ax: Axes to draw on.
     """
     ax = axes_of(ax, figsize=(4.8, 4.4))
     nominal = np.linspace(0.05, 0.95, 19)
@@ -432,15 +433,16 @@ def coverage(predictions: Mapping[str, Prediction], test: TaskData, *, ax: Axes 
 def reliability(
     predictions: Mapping[str, Prediction], test: TaskData, *, bins: int = 10, ax: Axes | None = None
 ) -> Axes:
-    """Share of test targets that are 1, against the predicted probability of it; calibrated is the diagonal.
+    """Plot the share of test targets that are 1 against its predicted probability; the diagonal is calibrated.
 
-    A point is a bin of test rows of all tasks: those with the most alike predictions, equally many in each bin.
+    A point is a bin of test rows of all tasks with similar predictions; all bins have equally many rows.
 
     Args:
-        predictions: of the rows of test, by name: a posterior's probabilities, or log odds x'w of the logistic loss.
+        predictions: predictions of the rows of test, by name: a posterior's probabilities, or log odds x'w of the logistic
+            loss.
         test: the rows, with targets -1 and 1.
-        bins: how many, at least one.
-        ax: to draw on.
+        bins: number of bins, at least one.
+        ax: Axes to draw on.
 
     Raises:
         ValueError: targets that are not -1 or 1, or less than one bin.
@@ -453,10 +455,9 @@ def reliability(
     ax.plot([0, 1], [0, 1], ":", color=GREY, lw=1.2, label="calibrated")
     for name, prediction in predictions.items():
         metrics.check_rows(prediction, test)
-        said = prediction.means
-        said = said if prediction.quantity == "probability" else expit(said)
-        groups = np.array_split(np.argsort(said, kind="stable"), min(bins, len(said)))
-        x, share = np.array([(said[rows].mean(), np.mean(target[rows] == 1)) for rows in groups]).T
+        probability = prediction.means if prediction.quantity == "probability" else expit(prediction.means)
+        groups = np.array_split(np.argsort(probability, kind="stable"), min(bins, len(probability)))
+        x, share = np.array([(probability[rows].mean(), np.mean(target[rows] == 1)) for rows in groups]).T
         ax.plot(x, share, "o-", ms=4, label=name)
     ax.set(xlabel="predicted probability of a 1", ylabel="share of test targets that are 1", xlim=(0, 1), ylim=(0, 1))
     ax.set_title("Do probabilities mean what they say?")
@@ -465,12 +466,12 @@ def reliability(
 
 
 def ladder(subspaces: Mapping[float, Subspace], *, probability: float = 0.9, ax: Axes | None = None) -> Axes:
-    """The effective rank at several budgets, with intervals: what noise hides, and what it leaves.
+    """Plot the effective rank at several budgets, with intervals: the effect of noise on what a release shows.
 
     Args:
-        subspaces: a posterior's, by eps; infinite for the one without noise.
-        probability: of the intervals.
-        ax: to draw on.
+        subspaces: subspaces of posteriors by eps; infinite for the one without noise.
+        probability: probability of the intervals.
+        ax: Axes to draw on.
     """
     ax = axes_of(ax)
     order = sorted(subspaces)
@@ -495,13 +496,13 @@ def ladder(subspaces: Mapping[float, Subspace], *, probability: float = 0.9, ax:
 def error_against_epsilon(
     comparison: Comparison, epsilons: Sequence[float], *, metric: str = "nmse", ax: Axes | None = None
 ) -> Axes:
-    """Error of every arm of :func:`mpmtl_prob.evaluation.standard_fits` against the budget.
+    """Plot the error of every method of :func:`mpmtl_prob.evaluation.standard_fits` against the budget.
 
     Args:
-        comparison: of the standard fits.
+        comparison: scores of the standard fits.
         epsilons: their budgets.
         metric: "nmse" or "nmse_within".
-        ax: to draw on.
+        ax: Axes to draw on.
     """
     ax = axes_of(ax, figsize=(8.4, 4.0))
     levels = {STL: ("--", GREY), ALONE: (":", GREY), NON_PRIVATE: ("-", GREY)}
@@ -516,7 +517,7 @@ def error_against_epsilon(
     for name, (style, color) in curves.items():
         error = [comparison[f"{name}, eps = {epsilon:g}"][metric] for epsilon in order]
         bounds = [comparison[f"{name}, eps = {epsilon:g}"]["proved"] for epsilon in order]
-        proved = all(bound is not None and bound.delta < 0.01 for bound in bounds)  # else it is not worth its eps
+        proved = all(bound is not None and bound.delta < 0.01 for bound in bounds)  # a larger delta devalues eps
         ax.plot(order, error, style, color=color, ms=5, label=name if proved else f"{name} (eps only claimed)")
     words = {"nmse": "normalised mean squared error", "nmse_within": "normalised mean squared error within tasks"}
     ax.set(xscale="log", xlabel="privacy budget eps", ylabel=words.get(metric, metric), title="What privacy costs")
@@ -527,13 +528,13 @@ def error_against_epsilon(
 
 
 def _weights(posterior: Weights) -> Any:
-    """Draws of W, (chain, draw, d, m)."""
+    """Return draws of W, (chain, draw, d, m)."""
     if isinstance(posterior, Posterior):
         return posterior.draws["W"]
     return posterior.to_arviz(pointwise=False)["posterior"].dataset["W"].values
 
 
 def _called(posterior: Weights) -> list[list[str]]:
-    """The names of the tasks and of the features, as text."""
+    """Return the names of the tasks and of the features, as text."""
     known = posterior.tasks if isinstance(posterior, Posterior) else posterior
     return [list(map(label_text, names)) for names in (known.tasks, known.features)]
