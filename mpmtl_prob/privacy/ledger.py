@@ -1,7 +1,7 @@
-"""What has been spent on a data set, where no crash and no second process can make it look like less.
+"""Ledger of a privacy budget: a durable record of what was spent on a data set, safe against crashes and concurrency.
 
-A ledger is one SQLite file with a declared total and one row per charge. Every charge is composed with all before it, under
-one lock, and written to disk before the noise that it pays for is drawn: a crash can waste budget, and never leak it.
+A ledger is one SQLite file with a declared total and one row per charge. Every charge is composed with all earlier ones under
+one lock, and is written to disk before the noise that it pays for is drawn. A crash can waste budget, but never leak it.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _NO_TOTALS = "epsilon and delta: expected the declared total of a new ledger, go
 
 
 class BudgetExceeded(ValueError):
-    """A charge would take the total over what was declared. Nothing was charged."""
+    """Refusal of a charge that would exceed the declared total. Nothing was charged."""
 
 
 @dataclass(frozen=True)
 class Charge:
-    """One row of a ledger.
+    """Charge: one row of a ledger.
 
     Attributes:
-        time: when it was charged, UTC.
-        fingerprint: a keyed hash of the data, which tells two data sets apart and nothing else; empty if none was given.
-        unit: what is protected, "task" or "row".
-        adjacency: what the release states its own guarantee for.
-        mechanisms: the law of every round.
-        id: by which the ledger knows it again.
+        time: time of the charge, UTC.
+        fingerprint: a keyed hash of the data, which only shows whether two data sets are equal; empty if none was given.
+        unit: the protected unit, "task" or "row".
+        adjacency: adjacency of the release's own guarantee.
+        mechanisms: the noise law of every round.
+        id: identifier of the charge in the ledger.
     """
 
     time: datetime
@@ -62,12 +62,12 @@ class Charge:
 
 
 class Purchase(Protocol):
-    """Something bought for a release before it, such as a clip norm.
+    """Purchase made for a release in advance, such as a private clip norm.
 
     Attributes:
-        law: what it costs.
-        id: of its charge, wherever that is or will be.
-        ledger: the id of the ledger that paid, empty if none did yet.
+        law: the mechanism, which determines its price.
+        id: identifier of its charge, in whichever ledger.
+        ledger: id of the ledger that paid; empty if none has.
     """
 
     @property
@@ -80,7 +80,7 @@ class Purchase(Protocol):
 
 @runtime_checkable
 class PaddedTasks(Protocol):
-    """Rows of several tasks in arrays of one size, such as those of a TaskData: what a ledger takes a fingerprint of."""
+    """Rows of several tasks in arrays of one size, as in a TaskData, of which a ledger takes a fingerprint."""
 
     @property
     def X(self) -> Any: ...
@@ -92,42 +92,42 @@ class PaddedTasks(Protocol):
 
 @runtime_checkable
 class InParts(Protocol):
-    """Data that are read part by part for a fingerprint, as they may be too large to be there in one piece."""
+    """Data that are read part by part for a fingerprint, since they may be too large to be in memory in one piece."""
 
     def fingerprint_parts(self) -> Iterable[tuple[tuple[int, ...], Any, Iterable[bytes | memoryview]]]:
-        """Return the shape, the type and the bytes of every array."""
+        """Yield the shape, the type and the bytes of every array."""
         ...
 
 
 class Ledger:
-    """The budget of one population of tasks, shared by all processes that release something about them.
+    """Privacy budget of one population of tasks, shared by all processes that release something about them.
 
-    All charges add up, whatever data they were for: a data set with one row changed is still about the same tasks. Keep
+    All charges add up, whatever data they were for: a data set with one changed row is still about the same tasks. Keep
     one ledger per population, and keep it with the data.
 
-    There are two totals. ``spent`` composes what was charged: it holds if the noise of every charge was settled before the
-    first one, while messages may follow from earlier releases. ``spent_adaptively`` holds if somebody looks at what was
-    released, and then settles the next charge's noise or whether there is one; it is larger. ``adaptive`` makes the second
-    the one that refuses, and a ledger prints the one by which it refuses. ``left`` is the largest release that it would
-    still pay for.
+    There are two totals. ``spent`` is ordinary composition: it holds if the noise of every charge was chosen before the
+    first one, while messages may depend on earlier releases. ``spent_adaptively`` is fully adaptive composition (a privacy
+    filter): it holds even if somebody looks at releases before choosing the next charge's noise, or whether there is one;
+    it is larger. With ``adaptive`` the ledger refuses by the second total. A printed ledger shows the total by which it
+    refuses. ``left`` is the largest release that it would still pay for.
 
-    The file is for its owner alone, and its rows are chained by hashes: a row that was edited is found when it is next
-    read. A ledger in use, or pickled, knows its file again: it refuses one that is gone, another ledger in its place, and an
-    older copy than it has seen. Who opens the path anew needs a receipt for that: see :meth:`export_receipt`.
+    Only the owner can read the file, and its rows are chained by hashes, so that an edited row is detected when it is next
+    read. A ledger in use, or a pickled one, recognises its file: it refuses a missing file, another ledger in its place, and
+    an older copy than it has seen. To detect these when a path is opened anew, keep a receipt: :meth:`export_receipt`.
 
     Args:
-        path: the file, made if it is not there, and found again from wherever the process works later; None keeps the ledger
-            in the memory of this process alone, for exploring: a forked child is refused.
-        epsilon: the declared total, > 0; may be left out for a file that has one.
-        delta: at which epsilon is declared, in (0, 1); may be left out for a file that has one.
+        path: path of the file, which is created if it does not exist; it stays the same file if the process changes its
+            working directory. None keeps the ledger in this process's memory, for experiments; a forked child is refused.
+        epsilon: the declared total, > 0; not needed for a file that has one.
+        delta: the delta at which epsilon is declared, in (0, 1); not needed for a file that has one.
         adjacency: "replace" or "zero_out".
         unit: "task", or "row" for a ledger of row-level releases. A charge for whole tasks protects their rows too.
-        adaptive: refuse by ``spent_adaptively``, for budgets that are chosen by looking; default no.
+        adaptive: refuse by ``spent_adaptively``, for budgets chosen by looking at releases; default False.
         timeout: seconds to wait for another process.
 
     Raises:
-        LedgerAltered: a file that does not hold what was written to it.
-        ValueError: an argument outside its range, one that contradicts the file, or a file of something else.
+        LedgerAltered: the content of the file is not what was written to it.
+        ValueError: an argument outside its range, one that contradicts the file, or a file of another kind.
 
     >>> ledger = mp.privacy.Ledger(epsilon=1.0, delta=1e-3)  # in memory; give a path to keep it
     >>> release = mp.release(np.eye(3), epsilon=0.8, delta=1e-3, ledger=ledger)
@@ -172,14 +172,14 @@ class Ledger:
         self.epsilon, self.delta, self.adjacency, self.unit, self.adaptive, self._salt = self._file.totals
         self.id = self._file.totals.id
 
-    def __copy__(self) -> Self:  # it is one account, whoever holds it
+    def __copy__(self) -> Self:  # copies would not share their charges
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By its path and a receipt. Raises ValueError for a ledger in memory, which no other process can charge."""
+        """Pickle by path and receipt. Raises ValueError for a ledger in memory, which no other process can charge."""
         if self.path is None:
             raise ValueError(ledger_file.IN_MEMORY)
         return _reopened, (type(self), self.path, self._file.timeout, self._file.seen)
@@ -194,38 +194,44 @@ class Ledger:
         adjacency: str | None = None,
         purchases: Sequence[Purchase] = (),
     ) -> Charge:
-        """Pay for the mechanisms, all rounds or none; on disk when it returns.
+        """Pay for the mechanisms, for all rounds or none; the charge is on disk on return.
 
         Args:
             mechanisms: one round, or several to be reserved at once.
-            data: what the release is about, for the fingerprint.
-            unit: what the mechanisms protect.
-            adjacency: what the release states its own guarantee for; default the ledger's. The ledger counts by its own.
-            purchases: what was bought for them; what this ledger has not paid for yet is charged together with them.
+            data: the data behind the release, for the fingerprint.
+            unit: the unit that the mechanisms protect.
+            adjacency: adjacency of the release's own guarantee; default the ledger's. The ledger always counts by its own.
+            purchases: purchases for the release; those that this ledger has not paid for are charged with it.
 
         Raises:
             BudgetExceeded: the composed eps, at the declared delta, would exceed the declared total.
-            LedgerAltered: the file does not hold what was written to it.
-            ValueError: a mechanism of which nothing is proved or that no ledger can read, row-level protection in a ledger
-                of tasks, or a purchase that another ledger paid for. Nothing was charged.
+            LedgerAltered: the content of the file is not what was written to it.
+            ValueError: a mechanism without proof or one that no ledger can read, row-level protection in a ledger of tasks,
+                or a purchase that another ledger paid for. Nothing was charged.
         """
-        if not Unit.of(unit).protects(own := Unit.of(self.unit)):
+        if not Unit.of(unit).protects(protected := Unit.of(self.unit)):
             raise ValueError(
-                f"unit: expected {own.value!r} in a ledger of {own}s; what protects a {unit} does not protect a {own}"
+                f"unit: expected {protected.value!r} in a ledger of {protected}s; what protects a {unit} does not protect "
+                f"a {protected}"
             )
         if adjacency is not None:
             Unit.of(unit).compared(Adjacency.of(adjacency))
-        listed = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
-        for law in listed:
+        laws = tuple(mechanisms) if isinstance(mechanisms, Sequence) else (mechanisms,)
+        for law in laws:
             derives("mechanisms", law, Mechanism)
-        now, about, compared = datetime.now(UTC).isoformat(), self.fingerprint(data), adjacency or self.adjacency
-        paid = Row(now, about, unit, compared, _text(listed), secrets.token_hex(16))
-        rounds = composition.as_rounds(listed)
+        now = datetime.now(UTC).isoformat()
+        about = self.fingerprint(data)
+        compared = adjacency or self.adjacency
+        paid = Row(now, about, unit, compared, _text(laws), secrets.token_hex(16))
+        rounds = composition.as_rounds(laws)
         with self._file.transaction() as chain:
             owed = self._owed(chain.rows, purchases)
-            if owed and not Unit.TASK.protects(own):
-                raise ValueError(f"clip: expected none in a ledger of {own}s; what it costs was counted for a task")
-            before, more = _laws(chain.rows), (*(purchase.law for purchase in owed), *rounds)
+            if owed and not Unit.TASK.protects(protected):
+                raise ValueError(
+                    f"clip: expected none in a ledger of {protected}s; what it costs was counted for a task"
+                )
+            before = _laws(chain.rows)
+            more = (*(purchase.law for purchase in owed), *rounds)
             if self._exceeds((*before, *more)):
                 raise BudgetExceeded(self._refusal(before, more))
             new = [Row(now, about, "task", compared, _text((purchase.law,)), purchase.id) for purchase in owed]
@@ -233,62 +239,65 @@ class Ledger:
         return _charge(paid)
 
     def charges(self) -> list[Charge]:
-        """Every charge, oldest first."""
+        """Return every charge, oldest first."""
         return [_charge(row) for row in self._rows()]
 
     @property
     def spent(self) -> Bound:
-        """The eps of all charges composed, at the declared delta, for noise that was settled before the first charge."""
+        """Composed eps of all charges at the declared delta, for noise that was chosen before the first charge."""
         return self._bound(self._composed(_laws(self._rows())))
 
     @property
     def spent_adaptively(self) -> Bound:
-        """The reading of the filter, at the declared delta, for charges that were settled by looking at earlier releases.
+        """Value of the privacy filter at the declared delta, for charges that were chosen by looking at earlier releases.
 
-        While it is at most the declared eps, everything together is private at the declared (eps, delta), and no number
-        read off on the way is: see :mod:`mpmtl_prob.privacy.accounting.filters` for the theorem. Even a small charge reads
-        as a good part of the total, since the filter's order suits a total that is spent in full.
+        While it is at most the declared eps, all charges together are private at the declared (eps, delta). No smaller
+        value on the way is a guarantee: :mod:`mpmtl_prob.privacy.accounting.filters` states the theorem. Even a small
+        charge counts as a large part of the total, since the filter's order suits a total that is spent in full.
         """
         return self._bound(self._filtered(_laws(self._rows())))
 
     @property
     def left(self) -> Bound | None:
-        """The (eps, delta) that one further release may have at most, at the declared delta; None where nothing is left.
+        """Largest (eps, delta) of one further release, at the declared delta; None if nothing is left.
 
-        A release of that is accepted, and one of a hundredth more is refused. It is worked out for Gaussian noise after a
-        Gaussian charge and else for Wishart noise, the default of releases; of another law a little more or less may be
-        accepted. What is spent and what is left are more together than the total, as composition is no addition.
+        Such a release is accepted, and one of a hundredth more is refused. The value is for Gaussian noise after a Gaussian
+        charge, and else for Wishart noise, the default of releases. For another law, a little more or less may be accepted.
+        ``spent`` plus ``left`` exceeds the total, as composition is not addition.
 
-        Less than a hundredth of the total counts as nothing. Of a total above eps = 100, which promises nothing, it is not
-        worked out, and None too.
+        Less than a hundredth of the total counts as nothing. For a total above eps = 100, which promises nothing, the value
+        is not computed, and is None too.
         """
         laws = _laws(self._rows())
-        accepts = lambda law: not self._exceeds((*laws, law))
+
+        def accepts(law: Mechanism) -> bool:
+            return not self._exceeds((*laws, law))
+
         epsilon = largest_epsilon(accepts, self.epsilon, self.delta, self.adjacency, laws[-1] if laws else None)
         return None if epsilon is None else self._bound(epsilon)
 
     def export_receipt(self) -> dict[str, Any]:
-        """What the ledger holds now, to be kept elsewhere: its id, the number of charges, the last hash, and the time.
+        """Return a receipt of the present state, to be kept elsewhere: id, number of charges, last hash, and time.
 
-        Plain strings and numbers, for JSON; they say nothing about the charges but how many there are. Together with
-        :meth:`verify` a receipt shows that the file was put back to an older copy, or deleted and declared anew. It cannot
-        show what happened after it was written: export one after every release. Who keeps none sees nothing.
+        It consists of plain strings and numbers, for JSON, and reveals nothing about the charges except their number. With
+        :meth:`verify` it shows whether the file was replaced by an older copy, or deleted and declared anew. It cannot show
+        what happened after it was written, so export one after every release.
         """
         return ledger_file.receipt(self._file.totals, self._rows())
 
     def verify(self, receipt: Mapping[str, Any]) -> None:
-        """Check that the ledger still holds every charge of a receipt, unchanged and in its place.
+        """Check that the ledger still has every charge of a receipt, unchanged and in its place.
 
-        Somebody who may write to the file can still undo charges newer than the last receipt, unseen.
+        Whoever can write to the file can still undo charges after the last receipt undetected.
 
         Raises:
             LedgerAltered: it does not: it was rolled back, replaced or edited.
-            ValueError: what is no receipt.
+            ValueError: an invalid receipt.
         """
         ledger_file.check_receipt(receipt, self._file.totals, self._rows())
 
     def fingerprint(self, data: InParts | PaddedTasks | ArrayLike | None) -> str:
-        """A hash of the data under this ledger's own key: without the ledger nobody can test a guess against it."""
+        """Hash the data with this ledger's own key, so that nobody can test a guess of the data without the ledger."""
         if data is None:
             return ""
         digest = hmac.new(self._salt, digestmod=hashlib.sha256)
@@ -303,16 +312,17 @@ class Ledger:
             return chain.rows
 
     def _owed(self, rows: Sequence[Row], bought: Sequence[Purchase]) -> list[Purchase]:
-        """What of it this ledger has not paid for."""
-        held, owed = {row.token: row for row in rows}, []
+        """Return those purchases that this ledger has not paid for."""
+        charged = {row.token: row for row in rows}
+        owed = []
         for purchase in bought:
-            if row := held.get(purchase.id):
+            if row := charged.get(purchase.id):
                 if _laws([row]) != (purchase.law,):
                     raise ValueError(f"clip: expected the price that the ledger holds, got {purchase.law}")
                 continue
             if purchase.ledger == self.id:
                 raise LedgerAltered("ledger: it paid for this clip norm, and no longer holds that charge")
-            if purchase.ledger and self.unit == "task":  # one of rows counts something else, and charges it again
+            if purchase.ledger and self.unit == "task":  # a ledger of rows counts differently, and charges it again
                 raise ValueError(
                     "clip: expected one that this ledger paid for, or none yet, got one paid for by another ledger, whose "
                     "charges this one does not count"
@@ -329,7 +339,7 @@ class Ledger:
     def _exceeds(self, laws: tuple[Mechanism, ...]) -> bool:
         if self.adaptive:
             return self._filtered(laws) > self.epsilon
-        countable = min(self.epsilon, LARGEST_EPSILON)  # what is let through, spent can state
+        countable = min(self.epsilon, LARGEST_EPSILON)  # so that ``spent`` can state every accepted total
         return composition.compute_delta(countable, laws, self.adjacency) > self.delta
 
     def _bound(self, epsilon: float) -> Bound:
@@ -337,8 +347,8 @@ class Ledger:
 
     def _refusal(self, before: tuple[Mechanism, ...], more: tuple[Mechanism, ...]) -> str:
         count = self._filtered if self.adaptive else self._composed
-        spent, wanted = count(before), count((*before, *more))
-        reach = "no finite eps would hold" if np.isinf(wanted) else f"eps would be {wanted:.4g}"
+        spent, total = count(before), count((*before, *more))
+        reach = "no finite eps would hold" if np.isinf(total) else f"eps would be {total:.4g}"
         how = ", for budgets chosen by looking," if self.adaptive else ""
         return (
             f"ledger: at delta = {self.delta:.3g} the declared total{how} is eps = {self.epsilon:.4g}, of which "
@@ -348,11 +358,12 @@ class Ledger:
     def __repr__(self) -> str:
         where = "in memory only: it is gone when this process ends" if self.path is None else self.path
         laws = [charge.mechanisms for charge in self.charges()]
-        rounds = tuple(law for each in laws for law in each)
+        rounds = tuple(law for rounds_of_charge in laws for law in rounds_of_charge)
         spent = (self._filtered if self.adaptive else self._composed)(rounds)
         how = "may be chosen by looking at releases" if self.adaptive else "settled beforehand"
         charges = f"{len(laws)} charge{'' if len(laws) == 1 else 's'}"
-        left, nothing = self.left, "nothing" if self.epsilon <= MOST_EPSILON else "not worked out for so large a total"
+        left = self.left
+        nothing = "nothing" if self.epsilon <= MOST_EPSILON else "not worked out for so large a total"
         return (
             f"Ledger({where})\n"
             f"  declared: {Bound(self.epsilon, self.delta, self.adjacency, self.unit)}\n"
@@ -369,23 +380,23 @@ def _declared(
     unit: str | None,
     adaptive: bool | None,
 ) -> Totals:
-    """The totals in the file, or these, written to it."""
+    """Read the totals in the file, or write these to a new one."""
     totals = ledger_file.read_totals(connection)
     if totals is None:
         if epsilon is None or delta is None:
             raise ValueError(_NO_TOTALS)
         adjacency, unit = adjacency or Adjacency.REPLACE, unit or Unit.TASK
-        Unit.of(unit).compared(Adjacency.of(adjacency))  # changing a row replaces its task's message: it zeroes none
+        Unit.of(unit).compared(Adjacency.of(adjacency))  # a changed row replaces its task's message, and zeroes none
         return ledger_file.declare(connection, epsilon, delta, adjacency, unit, adaptive or False)
     given = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "unit": unit, "adaptive": adaptive}
-    for (name, value), held in zip(given.items(), totals, strict=False):
-        if value is not None and value != held:
-            raise ValueError(f"{name}: expected {held!r}, as the ledger declares, got {value!r}")
+    for (name, value), declared in zip(given.items(), totals, strict=False):
+        if value is not None and value != declared:
+            raise ValueError(f"{name}: expected {declared!r}, as the ledger declares, got {value!r}")
     return totals
 
 
 def _reopened(kind: type[Ledger], path: str, timeout: float, receipt: Mapping[str, Any]) -> Ledger:
-    """The ledger of a pickle. Raises LedgerAltered where it is gone, or no longer holds what it held."""
+    """Reopen a pickled ledger. Raises LedgerAltered if its file is gone, or no longer has what it had."""
     if not os.path.exists(path):
         raise LedgerAltered(f"ledger: its file {path!r} is gone")
     ledger = kind(path, timeout=timeout)
@@ -394,7 +405,7 @@ def _reopened(kind: type[Ledger], path: str, timeout: float, receipt: Mapping[st
 
 
 def _text(laws: Sequence[Mechanism]) -> str:
-    """Laws as JSON. Raises ValueError for one that could not be read again, and would make the ledger unreadable."""
+    """Write laws as JSON. Raises ValueError for one that could not be read again, which would make the file unreadable."""
     try:
         return json.dumps([write_mechanism(law) for law in laws])
     except ValueError:
@@ -431,7 +442,7 @@ def check_ledger(ledger: Ledger | None, unsafe_seed: int | None) -> None:
 def _parts(
     data: InParts | PaddedTasks | ArrayLike,
 ) -> Iterable[tuple[tuple[int, ...], Any, Iterable[bytes | memoryview]]]:
-    """What a fingerprint is of."""
+    """Return the arrays of a fingerprint: shape, type and bytes of each."""
     if isinstance(data, InParts):
         return data.fingerprint_parts()
     given = (data.X, data.y, data.mask) if isinstance(data, PaddedTasks) else (data,)

@@ -1,8 +1,8 @@
-"""The file of a ledger: its tables, the chain of hashes through its rows, and by what a ledger knows its file again.
+"""File of a ledger: its tables, the hash chain of its rows, and the checks by which a ledger recognises its file.
 
-Row n holds HMAC(salt, hash of row n - 1, content of row n), and the first follows the hash of the declared totals. The key
-is the ledger's own salt. It lies in the same file and so hinders nobody who may write there; it is what lets a hash leave
-the room, since without the ledger no guess about the charges can be tested against it.
+Row n contains HMAC(salt, hash of row n - 1, content of row n), and the first row follows the hash of the declared totals. The
+key is the ledger's own salt, in the same file, so it does not stop anybody who can write there. It allows hashes to be
+published: without the ledger, no guess about the charges can be tested against them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCHEMA = (
     "CREATE TABLE charge (id INTEGER PRIMARY KEY, time TEXT, fingerprint TEXT, unit TEXT, adjacency TEXT, "
     "mechanisms TEXT, token TEXT NOT NULL DEFAULT '', hash TEXT NOT NULL DEFAULT '')",
 )
-#: of the first version of this file
+#: Columns that the first version of this file did not have.
 _ADDED = (
     "ALTER TABLE total ADD COLUMN adaptive INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE charge ADD COLUMN token TEXT NOT NULL DEFAULT ''",
@@ -39,13 +39,13 @@ _ADDED = (
 )
 _FIELDS = "time, fingerprint, unit, adjacency, mechanisms, token, hash"
 IN_MEMORY = "ledger: expected one with a path, to be charged by other processes too, got one in memory"
-#: The columns that every version has.
+#: Columns that every version has.
 _COLUMNS = {
     "total": {"id", "epsilon", "delta", "adjacency", "unit", "salt"},
     "charge": {"id", "time", "fingerprint", "unit", "adjacency", "mechanisms"},
 }
-#: Held through every transaction of this process, and through a fork: a child that was forked amid a transaction of another
-#: thread would find that thread's locks, and nobody to release them.
+#: Lock that every transaction of this process and every fork take: otherwise a child that is forked during a transaction of
+#: another thread would inherit that thread's locks, and nobody would release them.
 _one_at_a_time = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -54,11 +54,11 @@ if hasattr(os, "register_at_fork"):
 
 
 class LedgerAltered(ValueError):
-    """A ledger does not hold what was written to it: it was edited, or an older or another one is in its place."""
+    """Sign that a ledger's content is not what was written: it was edited, or replaced by an older copy or another one."""
 
 
 class Totals(NamedTuple):
-    """What a ledger declares."""
+    """Declared totals of a ledger, and the salt of its hashes."""
 
     epsilon: float
     delta: float
@@ -69,21 +69,21 @@ class Totals(NamedTuple):
 
     @property
     def id(self) -> str:
-        """A public name, which another declaration of the same totals does not share."""
+        """Public identifier, which another declaration of the same totals does not share."""
         return hmac.new(self.salt, b"ledger", hashlib.sha256).hexdigest()[:32]
 
     def hash(self) -> str:
-        """Where the chain begins."""
+        """Return the hash at which the chain begins."""
         return self.linked("", self[:-1])
 
     def linked(self, before: str, content: Iterable[Any]) -> str:
-        """The hash of a row after the one with hash ``before``."""
+        """Return the hash of a row that follows the one with hash ``before``."""
         return hmac.new(self.salt, json.dumps([before, *content], default=repr).encode(), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True)
 class Row:
-    """A charge as text."""
+    """Row of a ledger: a charge as text."""
 
     time: str
     fingerprint: str
@@ -95,10 +95,10 @@ class Row:
 
 
 class Chain:
-    """The charges of a ledger within one transaction, checked, oldest first.
+    """Charges of a ledger within one transaction, with the chain verified, oldest first.
 
     Attributes:
-        rows: all of them, with those that were appended.
+        rows: all charges, including appended ones.
 
     Raises:
         LedgerAltered: a row is not what was written.
@@ -121,18 +121,18 @@ class Chain:
 
 
 class LedgerFile:
-    """The place where one ledger is kept, which knows it again: a file, or the memory of the process that made it.
+    """Storage of one ledger: a file, or the memory of the process that made it.
 
-    What lies at the path in a later transaction has to be the ledger that was opened, with every charge that was seen in it.
+    In every later transaction, the path has to contain the ledger that was opened, with every charge that was seen in it.
 
     Args:
-        path: the file, whose path is made absolute at once; None for memory.
+        path: path of the file, made absolute at once; None for memory.
         timeout: seconds to wait for another process.
 
     Attributes:
         path: the absolute path as text, or None.
         timeout: as given.
-        totals: what the ledger declares, once it is opened.
+        totals: the declared totals, once the ledger is opened.
         seen: a receipt of the last transaction.
     """
 
@@ -146,34 +146,36 @@ class LedgerFile:
         self._process = os.getpid()
 
     def is_there(self) -> bool:
-        """Return whether there is anything to open."""
+        """Return True if there is a file to open."""
         return self.path is not None and os.path.exists(self.path)
 
     @contextmanager
     def opening(self, *, new: bool) -> Iterator[sqlite3.Connection]:
-        """The transaction in which ``totals`` are read or declared; with ``new``, of a file that is made if it is not there.
+        """Open a transaction in which ``totals`` are read or declared; with ``new``, a missing file is created.
 
         Raises:
-            ValueError: a file of something else, which stays as it is.
+            ValueError: a file of another kind, which stays as it is.
         """
         with _one_at_a_time:
             if self.path is not None:
                 _look(self.path)
-                if new:  # for its owner alone, and so then its journal
-                    with suppress(OSError):  # it is there, or SQLite will say what is wrong
+                if new:  # readable by the owner only; SQLite's journal gets the same mode
+                    with suppress(OSError):  # it exists already, or SQLite will report the problem
                         os.close(os.open(os.path.realpath(self.path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             with self._connected() as connection:
-                connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)  # it may be somebody else's file
+                connection.setconfig(
+                    sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True
+                )  # the file may belong to another program
                 prepare(connection, self.path)
                 yield connection
                 self.seen = receipt(self.totals, _read(connection))
 
     @contextmanager
     def transaction(self) -> Iterator[Chain]:
-        """The charges: everything or nothing, one process at a time; on disk when it ends.
+        """Open a transaction on the charges: everything or nothing, one process at a time; on disk when it ends.
 
         Raises:
-            LedgerAltered: the file is gone, or does not hold this ledger with all that was seen in it.
+            LedgerAltered: the file is gone, or does not have this ledger with all charges that were seen in it.
             ValueError: a file that cannot be used, or a ledger in the memory of another process.
         """
         with _one_at_a_time:
@@ -197,7 +199,7 @@ class LedgerFile:
             connection = connection or _connect(str(self.path), self.timeout)
             connection.execute("BEGIN IMMEDIATE")
             try:
-                yield connection  # SQLite writes nothing to a file that was moved away meanwhile
+                yield connection  # SQLite does not write to a file that has been moved away
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
@@ -210,7 +212,7 @@ class LedgerFile:
 
 
 def _absolute(path: str | bytes | os.PathLike[Any]) -> str:
-    """The path as text, from the root, whatever folder the process works in later."""
+    """Return the absolute path as text, so that a later change of the working directory does not matter."""
     try:
         text = os.path.abspath(os.fsdecode(path))
     except (TypeError, OSError) as error:
@@ -221,31 +223,33 @@ def _absolute(path: str | bytes | os.PathLike[Any]) -> str:
 
 
 def _uri(path: str, how: str) -> str:
-    posix = Path(path).as_posix()  # with a drive on Windows, which stands for a first folder
+    posix = Path(path).as_posix()  # starts with a drive on Windows, which acts as the first folder
     return f"file://{'' if posix.startswith('/') else '/'}{quote(os.fsencode(posix), safe='/:')}?{how}"
 
 
 def _connect(path: str, timeout: float) -> sqlite3.Connection:
-    """A connection to a file that is there, or to memory."""
-    at = path if path == ":memory:" else _uri(path, "mode=rw")  # a file that is gone is not made anew
+    """Connect to an existing file, or to memory."""
+    at = path if path == ":memory:" else _uri(path, "mode=rw")  # a missing file is not created
     connection = sqlite3.connect(
         at, timeout=timeout, isolation_level=None, check_same_thread=False, uri=path != ":memory:"
     )
-    connection.execute("PRAGMA synchronous = EXTRA")  # the journal's directory entry too: a power cut undoes no charge
-    connection.setconfig(sqlite3.SQLITE_DBCONFIG_ENABLE_TRIGGER, False)  # one in the file could take a charge back
+    connection.execute("PRAGMA synchronous = EXTRA")  # syncs the journal's directory too: no charge is lost
+    connection.setconfig(sqlite3.SQLITE_DBCONFIG_ENABLE_TRIGGER, False)  # a trigger in the file could undo a charge
     return connection
 
 
 def _look(path: str) -> None:
-    """Raise ValueError for a file of something else, without a lock or a journal: not even those of it are touched."""
+    """Raise ValueError for a file of another kind, reading it without a lock or a journal, so that nothing of it changes."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(_uri(path, "mode=ro&immutable=1"), uri=True)) as connection:
         _check_ours(connection)
 
 
 def _check_ours(connection: sqlite3.Connection) -> None:
-    held = {name for (name,) in connection.execute("SELECT name FROM sqlite_master") if not name.startswith("sqlite_")}
+    tables = {
+        name for (name,) in connection.execute("SELECT name FROM sqlite_master") if not name.startswith("sqlite_")
+    }
     ours = all(columns <= _columns(connection, table) for table, columns in _COLUMNS.items())
-    if held and not ours:
+    if tables and not ours:
         raise ValueError(
             "path: expected a ledger, or a new file, got a data base of something else, which stays as it is"
         )
@@ -256,15 +260,15 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
 
 
 def prepare(connection: sqlite3.Connection, path: str | None) -> None:
-    """Make the tables, or bring those of an earlier version up to date. Raises ValueError for a file of something else."""
+    """Create the tables, or update those of an earlier version. Raises ValueError for a file of another kind."""
     _check_ours(connection)
-    held = _columns(connection, "charge")
-    if "hash" in held:
+    columns = _columns(connection, "charge")
+    if "hash" in columns:
         return
     if path is not None:
-        with suppress(PermissionError):  # somebody else's, who lets this user write
+        with suppress(PermissionError):  # another user's file, which this user may write to
             os.chmod(path, 0o600)
-    for statement in _ADDED if held else _SCHEMA:
+    for statement in _ADDED if columns else _SCHEMA:
         connection.execute(statement)
     if totals := read_totals(connection):
         rows = _read(connection)
@@ -273,7 +277,7 @@ def prepare(connection: sqlite3.Connection, path: str | None) -> None:
 
 
 def read_totals(connection: sqlite3.Connection) -> Totals | None:
-    """What the file declares, if anything. Raises LedgerAltered for what no ledger declares."""
+    """Read the declared totals, if there are any. Raises LedgerAltered for impossible ones."""
     if not {*_COLUMNS["total"], "adaptive"} <= _columns(connection, "total"):
         return None
     row = connection.execute("SELECT epsilon, delta, adjacency, unit, adaptive, salt FROM total").fetchone()
@@ -298,8 +302,9 @@ def declare(
 
 
 def read_rows(connection: sqlite3.Connection, totals: Totals) -> list[Row]:
-    """Every charge, oldest first. Raises LedgerAltered where the chain is broken."""
-    rows, before = _read(connection), totals.hash()
+    """Read every charge, oldest first. Raises LedgerAltered if the chain is broken."""
+    rows = _read(connection)
+    before = totals.hash()
     for number, row in enumerate(rows, 1):
         before = totals.linked(before, astuple(row)[:-1])
         if row.hash != before:
@@ -310,13 +315,13 @@ def read_rows(connection: sqlite3.Connection, totals: Totals) -> list[Row]:
 
 
 def receipt(totals: Totals, rows: list[Row]) -> dict[str, Any]:
-    """What the ledger held at this time, in plain numbers and strings."""
+    """Return a receipt: the state of the ledger at this time, in plain numbers and strings."""
     head = rows[-1].hash if rows else totals.hash()
     return {"ledger": totals.id, "charges": len(rows), "head": head, "time": datetime.now(UTC).isoformat()}
 
 
 def check_receipt(receipt: Mapping[str, Any], totals: Totals, rows: list[Row]) -> None:
-    """Raise LedgerAltered unless the rows continue those of the receipt, ValueError for what is no receipt."""
+    """Raise LedgerAltered unless the rows continue those of the receipt; ValueError for an invalid receipt."""
     if not isinstance(receipt, Mapping) or not {"ledger", "charges", "head", "time"} <= receipt.keys():
         raise ValueError("receipt: expected what export_receipt returned, with ledger, charges, head and time")
     count, time = whole("receipt: charges", receipt["charges"], 0), receipt["time"]

@@ -64,8 +64,8 @@ class MessageConstants(NamedTuple):
 
 #: Constants by outcome. Those of numbers were chosen on the benchmark panel: on one seed of its cells a, b and c with few
 #: rows (eps = 3), of d10-m60-square (eps = 10), and of four simple kinds (eps = 1), among effect sizes of 2, 3 and 4,
-#: variances of .5, 1 and 2, and weak priors of 1, 3 and 8 (4 lies between). Those of other outcomes are the earlier constants of
-#: numbers, chosen on two seeds of four simple kinds; their fourth is unused, as coefficients are estimated under N(0, 1).
+#: variances of .5, 1 and 2, and weak priors of 1, 3 and 8 (4 lies between). Those of other outcomes are the earlier constants
+#: of numbers, chosen on two seeds of four simple kinds; their fourth is unused, as coefficients are estimated under N(0, 1).
 CONSTANTS = {
     "number": MessageConstants(3.0, 1.0, 1.0, 4.0),
     "binary": MessageConstants(2.0, 1.0, 0.5, 4.0),
