@@ -1,4 +1,4 @@
-"""Every role at its own desk: a hospital's message, the curator's release, and what a hospital makes of it."""
+"""Roles at separate desks: a hospital's message, the curator's release, and a hospital's own model."""
 
 from mpmtl_prob.desk.inbox import Inbox, collect
 from mpmtl_prob.desk.message import Message, make_message

@@ -1,4 +1,4 @@
-"""The server of a run without a curator, from files: one stage a call, and a sum of which it never saw a part."""
+"""Server of a run without a curator, from files: one stage per call, and a sum of which it saw no single part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STATE = "run.json"
 
 @dataclass(frozen=True, repr=False)
 class Summed:
-    """The end of a run: a sum, and how many are in it. Where the server adds the noise, it is not in it yet."""
+    """Result of a run: the sum, and the number of sites in it; the noise of a server is not yet added."""
 
     total: Vector
     sites: int
@@ -35,18 +35,18 @@ class Summed:
 
 
 class Coordinator:
-    """The server's desk.
+    """Desk of the server (coordinator) in secure aggregation.
 
     Args:
-        schema: of the study, which lists its participants.
-        state: folder for what came back so far (mode 0700); a run that was begun there goes on.
-        trust: "curator", "secure_sum" or "no_curator", of a new run.
-        dropouts: how many may vanish, of a new run; default a third.
-        colluders: how many may tell all they know, of a new run.
+        schema: schema of the study, which lists its participants.
+        state: folder for the replies so far (mode 0700); a run that was begun there continues.
+        trust: "curator", "secure_sum" or "no_curator", for a new run.
+        dropouts: number of sites that may vanish, for a new run; default a third.
+        colluders: number of sites that may reveal all they know, for a new run.
 
     Attributes:
-        stage: that is being asked, None at the end.
-        summed: the end of the run, if it is there.
+        stage: the present stage, None at the end.
+        summed: the result of the run, once it is at its end.
 
     Raises:
         ValueError: a study without participants, or a folder with a run of another study.
@@ -80,16 +80,16 @@ class Coordinator:
 
     @property
     def begun(self) -> bool:
-        """Whether somebody was asked already."""
+        """True if sites were already asked."""
         return self._place.exists()
 
     @property
     def run(self) -> str:
-        """Its name."""
+        """Name of the run, in hexadecimal."""
         return self.invitation.agreed.run.hex()
 
     def ask(self, outbox: str | os.PathLike[str]) -> list[Path]:
-        """Write what the present stage has for every site that is still there, and remember that it was asked."""
+        """Write the present stage's files for all remaining sites, and record that they were asked."""
         Path(outbox).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._write()
         digest, names = self.schema.digest, self.schema.participants
@@ -100,16 +100,16 @@ class Coordinator:
         return [stage.save(outbox) for stage in stages]
 
     def waiting(self, inbox: str | os.PathLike[str]) -> list[str]:
-        """Ids of those who were asked and have not answered yet. Raises ValueError for files that are none of the run's."""
+        """Return the ids of sites that have not answered yet. Raises ValueError for files of another run."""
         answered = self._answers(inbox)
         return [self.schema.participants[i] for i in self._sending if i not in answered]
 
     def close(self, inbox: str | os.PathLike[str]) -> None:
-        """Go on to the next stage, or the end; who has not answered has vanished.
+        """Go on to the next stage, or to the end; sites that have not answered count as vanished.
 
         Raises:
-            TooFewOwners: too many have. Nothing is lost: more may answer.
-            ValueError: files that are none of the run's, or shares that do not open what was sealed.
+            TooFewOwners: too many have vanished. Nothing is lost: more may still answer.
+            ValueError: files of another run, or shares that do not open what was sealed.
         """
         answered = {i: reply for i, reply in self._answers(inbox).items() if i in self._sending}
         before = list(self._replies)
@@ -122,18 +122,18 @@ class Coordinator:
         self._write()
 
     def settle(self, *, ledger: Ledger | None = None) -> Release:
-        """The release, with the server's noise where the sites have added none. It remembers the study.
+        """Return the release, with the server's noise if the sites have not added any. It records the study.
 
         Raises:
             ValueError: a run that is not at its end.
-            BudgetExceeded: the ledger's total does not cover it. Nothing was charged.
+            BudgetExceeded: the price exceeds what is left in the ledger. Nothing was charged.
         """
         if self.summed is None:
             raise ValueError("stage: expected a run at its end, got one that waits for answers")
         return settle(self.invitation, self.summed.total, self.summed.sites, ledger=ledger)
 
     def _replay(self) -> None:
-        """The protocol up to now, which follows from what came back."""
+        """Replay the protocol from all replies so far, which determine its state."""
         server: Generator[Sending, dict[int, Message], tuple[Vector, int]] = serve(self.invitation)
         stage, sending = next(server)
         try:
@@ -145,32 +145,34 @@ class Coordinator:
         self.stage, self._sending = stage, sending
 
     def _answers(self, inbox: str | os.PathLike[str]) -> dict[int, Message]:
-        """What came back at this stage, by number."""
+        """Return the replies of this stage, by number of the participant."""
         names = self.schema.participants
-        found: dict[int, Message] = {}
-        for one in read_folder(inbox, self.schema.digest):
-            if one.receiver != "server" or (one.run, one.stage) != (self.run, self.stage):
+        replies: dict[int, Message] = {}
+        for reply in read_folder(inbox, self.schema.digest):
+            if reply.receiver != "server" or (reply.run, reply.stage) != (self.run, self.stage):
                 continue
-            if one.sender not in names:
-                raise ValueError(f"inbox: expected answers of the study's participants, got one of {one.sender!r}")
-            number = names.index(one.sender)
-            if found.setdefault(number, one.message) != one.message:
-                raise ValueError(f"inbox: {one.sender} has answered twice, and not the same; keep one, as it says")
-        return found
+            if reply.sender not in names:
+                raise ValueError(f"inbox: expected answers of the study's participants, got one of {reply.sender!r}")
+            number = names.index(reply.sender)
+            if replies.setdefault(number, reply.message) != reply.message:
+                raise ValueError(f"inbox: {reply.sender} has answered twice, and not the same; keep one, as it says")
+        return replies
 
     def _write(self) -> None:
-        said = {
+        state = {
             "study": self.schema.digest,
             "invitation": wire.write(self.invitation).decode(),
             "replies": [{str(i): _texts(message) for i, message in replies.items()} for replies in self._replies],
         }
-        write_text(self._place, json.dumps(said) + "\n", private=True)
+        write_text(self._place, json.dumps(state) + "\n", private=True)
 
     def _read(self) -> Invitation:
         try:
-            said: Mapping[str, Any] = json.loads(self._place.read_text(encoding="utf-8"))
-            study, invitation = said["study"], wire.read(said["invitation"].encode())
-            self._replies = [{int(i): _bytes(message) for i, message in each.items()} for each in said["replies"]]
+            state: Mapping[str, Any] = json.loads(self._place.read_text(encoding="utf-8"))
+            study, invitation = state["study"], wire.read(state["invitation"].encode())
+            self._replies = [
+                {int(i): _bytes(message) for i, message in replies.items()} for replies in state["replies"]
+            ]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(f"state: {str(self._place)!r} holds no run of mpmtl-prob") from None
         if study != self.schema.digest:

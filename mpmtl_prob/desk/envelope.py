@@ -1,9 +1,9 @@
-"""A message as a file: bound to a study, a participant and a nonce; signed and encrypted where the study has keys.
+"""Envelope of a message as a file: bound to a study, a participant and a nonce; signed and encrypted if there are keys.
 
     {"format": ..., "study": hash, "participant": id, "nonce": hex, "body": {...}, "checksum": sha256, "signature": hex}
 
-Without keys the checksum finds a file that was damaged, cut short or edited by somebody who did not know of it; it does not
-find one that was edited on purpose, or written in somebody else's name, and whoever has the file reads what is in it.
+Without keys, the checksum detects damaged and truncated files, and edits by somebody who did not update it. It does not
+detect deliberate edits or messages in somebody else's name, and whoever has the file can read the message.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from mpmtl_prob.schema.sections import UNSAID
 FORMAT = "mpmtl-prob message 1"
 _HEAD = ("format", "study", "participant", "nonce")
 _SALT = b"mpmtl-prob message"
-#: Bytes of the largest file that is read: a message of a thousand coefficients takes a twentieth of it.
+#: Size in bytes of the largest file that is read: twenty times that of a message of a thousand coefficients.
 _LARGEST = 1_000_000
-#: Bytes that a number of an encrypted message has room for, with what stands between two of them.
+#: Bytes reserved for a number in an encrypted message, with its separator.
 _NUMBER = 26
 
 
 def packed(
     schema: Schema, head: Mapping[str, str], vector: list[float], key: Any = None, *, sealed: bool = True
 ) -> str:
-    """Return a message's text.
+    """Write a message as text.
 
     Args:
-        schema: of the study, which names public keys or none.
+        schema: schema of the study, with its public keys if it has any.
         head: study, participant and nonce.
-        vector: of the message.
-        key: the participant's private one, where the study has its public one.
-        sealed: encrypt it to the curator, where the study has its key; the sender's own copy is not.
+        vector: vector of the message.
+        key: the participant's private key, if the study has its public key.
+        sealed: encrypt to the curator, if the study has its key; False for the sender's own copy.
 
     Raises:
-        ValueError: no key, or another one than the study has of this participant.
+        ValueError: no key, or one that does not belong to this participant.
     """
-    said: dict[str, Any] = {"format": FORMAT, **head, "body": {"vector": vector}}
+    content: dict[str, Any] = {"format": FORMAT, **head, "body": {"vector": vector}}
     if sealed and "curator" in schema.keys:
-        said["body"] = _sealed(schema.keys["curator"], said)
-    said["checksum"] = _checksum(said)
+        content["body"] = _sealed(schema.keys["curator"], content)
+    content["checksum"] = _checksum(content)
     known = schema.keys.get(f"participant {head['participant']}")
     if known is not None:
         if key is None:
@@ -59,63 +59,63 @@ def packed(
             raise ValueError(
                 f"key: expected that of {head['participant']!r}, whose public one the study has, got another"
             )
-        said["signature"] = key.sign(_bytes(said)).hex()
-    return json.dumps(said, indent=1) + "\n"
+        content["signature"] = key.sign(_bytes(content)).hex()
+    return json.dumps(content, indent=1) + "\n"
 
 
 def unpacked(schema: Schema, path: str | os.PathLike[str], key: Any = None) -> dict[str, Any]:
-    """Return what a message's file holds, its vector a list, after all checks that the study's keys allow.
+    """Read a message's file, with its vector as a list, after all checks that the study's keys allow.
 
     Args:
-        schema: of the study.
-        path: of the file.
-        key: the curator's private one, where messages are encrypted.
+        schema: schema of the study.
+        path: path of the file.
+        key: the curator's private key, if messages are encrypted.
 
     Raises:
-        ValueError: a file that is none of this study's, was edited, or is encrypted and there is no key.
+        ValueError: a file of another study, an edited one, or an encrypted one without a key.
     """
     name = repr(os.fspath(path))
-    said = _read(path, name)
-    if said["study"] != schema.digest:
+    content = _read(path, name)
+    if content["study"] != schema.digest:
         raise ValueError(
-            f"{name}: made with another study file (its hash is {said['study'][:12]}, this one's {schema.digest[:12]}); "
+            f"{name}: made with another study file (its hash is {content['study'][:12]}, this one's {schema.digest[:12]}); "
             "make the message anew with this one"
         )
-    if said["checksum"] != _checksum({name: said[name] for name in (*_HEAD, "body")}):
+    if content["checksum"] != _checksum({name: content[name] for name in (*_HEAD, "body")}):
         raise ValueError(
-            f"{name}: it was edited or damaged since it was made; ask {said['participant']!r} for it again"
+            f"{name}: it was edited or damaged since it was made; ask {content['participant']!r} for it again"
         )
-    _check_participant(schema, said, name)
-    body = said["body"]
+    _check_participant(schema, content, name)
+    body = content["body"]
     if "sealed" in body:
         if key is None:
             raise ValueError(
                 f"{name}: it is encrypted to the curator, whose key opens it (--key); a participant's own copy is the file "
                 "beside it that ends in .own.json"
             )
-        body = _opened(said, key, name)
+        body = _opened(content, key, name)
     vector = body.get("vector")
-    if not isinstance(vector, list) or not all(type(one) in (int, float) and abs(one) <= 1 for one in vector):
+    if not isinstance(vector, list) or not all(type(entry) in (int, float) and abs(entry) <= 1 for entry in vector):
         raise ValueError(f"{name}: expected a vector of length 1 at most in it, got something else")
-    return {**said, "vector": [float(one) for one in vector]}
+    return {**content, "vector": [float(entry) for entry in vector]}
 
 
 def _read(path: str | os.PathLike[str], name: str) -> dict[str, Any]:
     try:
-        said = json.loads(text_of_file(path, _LARGEST), object_pairs_hook=each_once)
-        if said["format"] != FORMAT or not isinstance(said["body"], dict):
+        content = json.loads(text_of_file(path, _LARGEST), object_pairs_hook=each_once)
+        if content["format"] != FORMAT or not isinstance(content["body"], dict):
             raise ValueError(name)
-        if not all(isinstance(said[key], str) for key in (*_HEAD, "checksum")):
+        if not all(isinstance(content[key], str) for key in (*_HEAD, "checksum")):
             raise ValueError(name)
-        who = said["participant"]
-        if any(UNSAID.search(said[key]) for key in _HEAD) or not who or who != label_text(who):
+        who = content["participant"]
+        if any(UNSAID.search(content[key]) for key in _HEAD) or not who or who != label_text(who):
             raise ValueError(name)
     except FileNotFoundError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(f"{name} holds no message of mpmtl-prob") from None
-    found: dict[str, Any] = said
-    return found
+    message: dict[str, Any] = content
+    return message
 
 
 def _check_participant(schema: Schema, said: dict[str, Any], name: str) -> None:
@@ -145,7 +145,7 @@ def _checksum(said: Mapping[str, Any]) -> str:
 
 
 def _sealed(curator: str, said: Mapping[str, Any]) -> dict[str, str]:
-    """The body, encrypted so that the curator alone reads it, and bound to the head."""
+    """Encrypt the body so that only the curator can read it, and bind it to the head."""
     public, once = public_key(curator, "curator"), private_class("x25519").generate()
     number = os.urandom(12)
     cipher = cryptography()["aead"].AESGCM(_shared(once.exchange(public)))
@@ -158,7 +158,7 @@ def _sealed(curator: str, said: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _padded(body: Mapping[str, Any]) -> bytes:
-    """The body with blanks behind it: its length would else tell how many digits its numbers have, or that they are zeros."""
+    """Pad the body with blanks, as its length would reveal the number of digits, or that there are only zeros."""
     return _bytes(body).ljust(_NUMBER * (len(body["vector"]) + 1))
 
 
@@ -168,9 +168,9 @@ def _opened(said: Mapping[str, Any], key: Any, name: str) -> dict[str, Any]:
         cipher = cryptography()["aead"].AESGCM(_shared(key.exchange(public_key(body["key"], "curator"))))
         head = _bytes({part: said[part] for part in _HEAD})
         text = cipher.decrypt(bytes.fromhex(body["number"]), base64.b64decode(body["sealed"]), head)
-        found: dict[str, Any] = json.loads(text)
-        return found if isinstance(found, dict) else {}
-    except Exception:  # of whatever was edited
+        body_read: dict[str, Any] = json.loads(text)
+        return body_read if isinstance(body_read, dict) else {}
+    except Exception:  # edited files can fail in many ways
         raise ValueError(f"{name}: it is not encrypted to this curator's key, or was edited since") from None
 
 

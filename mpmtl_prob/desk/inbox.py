@@ -1,4 +1,4 @@
-"""A curator's inbox: which participants have answered, and whether what they sent is theirs and of this study."""
+"""Inbox of a curator: the messages of all participants, checked for their sender and study."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SHOWN = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Inbox:
-    """Messages of all who take part, one of each.
+    """Messages of all participants, one each.
 
     Attributes:
-        schema: of the study.
-        messages: by their participants' ids, in order.
-        without: ids of those who did not answer, and are not counted.
-        terms: of the release of these messages.
+        schema: schema of the study.
+        messages: messages in the order of the participants' ids.
+        without: ids of participants who did not answer, and are not counted.
+        terms: terms of the release of these messages.
     """
 
     schema: Schema
@@ -41,56 +41,57 @@ class Inbox:
 
     @property
     def vectors(self) -> FloatArray:
-        """(D, m), on the grid of the release."""
-        W = np.stack([each.vector for each in self.messages], axis=1)
+        """Vectors of all messages, (D, m), on the grid of the release."""
+        W = np.stack([message.vector for message in self.messages], axis=1)
         return lattice.sent(W, self.terms.clip, self.terms.lattice)
 
 
 def collect(schema: Schema, place: str | os.PathLike[str], *, without: Sequence[str] = (), key: Any = None) -> Inbox:
-    """Read all messages of a folder, and check that there is one of everybody.
+    """Read all messages in a folder, and check that there is one of every participant.
 
     Args:
-        schema: of the study.
-        place: a folder of files that end in .json.
-        without: ids of those who did not answer: the release is of fewer, with the noise and delta that belong to that.
-        key: the curator's private one, where messages are encrypted.
+        schema: schema of the study.
+        place: folder of files that end in .json.
+        without: ids of participants who did not answer: the release has fewer messages, with matching noise and delta.
+        key: the curator's private key, if messages are encrypted.
 
     Raises:
-        ValueError: a file that is no message of this study, two of one participant, or none of somebody; all that is wrong is
-            named. Nothing was charged.
-        FileNotFoundError: no such folder.
+        ValueError: a file that is not a message of this study, two messages of one participant, or a missing one. The error
+            lists all problems. Nothing was charged.
+        FileNotFoundError: the folder does not exist.
     """
     folder = Path(place)
     if not folder.is_dir():
         raise FileNotFoundError(f"messages: expected a folder of them, got {os.fspath(place)!r}")
-    gone = tuple(dict.fromkeys(map(label_text, without)))
-    if others := [name for name in gone if schema.participants and name not in schema.participants]:
+    absent = tuple(dict.fromkeys(map(label_text, without)))
+    if others := [name for name in absent if schema.participants and name not in schema.participants]:
         raise ValueError(f"without: expected ids of the study's participants, got {', '.join(others)}")
-    files, problems = sorted(folder.glob("*.json")), []
-    there: dict[str, list[tuple[Path, Message]]] = {}
+    files = sorted(folder.glob("*.json"))
+    problems: list[str] = []
+    received: dict[str, list[tuple[Path, Message]]] = {}
     for file in files:
         try:
-            one = Message.load(schema, file, key)
+            message = Message.load(schema, file, key)
         except ValueError as error:
             problems.append(str(error))
             continue
-        there.setdefault(one.participant, []).append((file, one))
-    for name, several in there.items():
+        received.setdefault(message.participant, []).append((file, message))
+    for name, several in received.items():
         if len(several) > 1:
-            same = "the same" if len({one.nonce for _, one in several}) == 1 else "another"
+            same = "the same" if len({message.nonce for _, message in several}) == 1 else "another"
             listed = ", ".join(repr(file.name) for file, _ in several)
             problems.append(
                 f"{name} has sent {len(several)} messages, {same} each time: {listed}; keep one, as it says"
             )
-    problems += _missing(schema, there, gone, len(files))
+    problems += _missing(schema, received, absent, len(files))
     if problems:
         raise ValueError("messages: expected one of every participant:\n  " + "\n  ".join(problems))
-    found = tuple(there[name][0][1] for name in sorted(there))
-    return Inbox(schema, found, gone, schema.terms(absent=len(gone)))
+    messages = tuple(received[name][0][1] for name in sorted(received))
+    return Inbox(schema, messages, absent, schema.terms(absent=len(absent)))
 
 
 def _missing(schema: Schema, there: dict[str, list[Any]], gone: Sequence[str], files: int) -> list[str]:
-    """What is said of those who have not answered, and of those who have although they are left out."""
+    """Describe participants who have not answered, and those who have although they are left out."""
     out = []
     if answered := [name for name in gone if name in there]:
         out.append(

@@ -1,4 +1,4 @@
-"""Keys of a study: a curator's, to whom messages are encrypted, and a participant's, who signs them."""
+"""Keys of a study: the curator's, to which messages are encrypted, and the participants', which sign messages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import stat
 from pathlib import Path
 from typing import Any
 
-#: What a key is for, and how its text begins.
+#: Kind of key of each role, with which its text begins.
 KINDS = {"curator": "x25519", "participant": "ed25519"}
 _LENGTH = 32
 
 
 def cryptography() -> Any:
-    """The modules that are needed. Raises ImportError where they are not installed, with the extra that has them."""
+    """Import the modules of cryptography. Raises ImportError, with the extra that has them, if it is not installed."""
     try:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519, x25519
@@ -34,24 +34,25 @@ def cryptography() -> Any:
 
 
 def private_class(kind: str) -> Any:
-    """The class of private keys of "x25519" or "ed25519"."""
+    """Return the class of private keys of the kind "x25519" or "ed25519"."""
     modules = cryptography()
     return modules["x25519"].X25519PrivateKey if kind == "x25519" else modules["ed25519"].Ed25519PrivateKey
 
 
 def write_key(path: str | os.PathLike[str], role: str) -> str:
-    """Write a new private key to a PEM file for its owner alone (mode 0600), and return the text of the public one.
+    """Write a new private key to a PEM file that only its owner can read (mode 0600); return the public key as text.
 
     Args:
-        path: of a file that is not there yet: others may have been told the public key of one that is.
+        path: path of a new file: the public key of an existing one may already be in use.
         role: "curator" or "participant".
 
     Raises:
-        FileExistsError: there is a file of that name.
+        FileExistsError: the file exists already.
         ImportError: cryptography is not installed.
     """
     kind = KINDS[role]
-    key, forms = private_class(kind).generate(), cryptography()["serialization"]
+    key = private_class(kind).generate()
+    forms = cryptography()["serialization"]
     text = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(text)
@@ -62,16 +63,17 @@ def read_key(path: str | os.PathLike[str], role: str) -> Any:
     """Read a private key that :func:`write_key` wrote.
 
     Raises:
-        ValueError: what is no such key, or a file that others may read.
-        FileNotFoundError: none.
+        ValueError: another kind of file, or one that others may read.
+        FileNotFoundError: the file does not exist.
     """
-    place, kind = Path(path), KINDS[role]
+    place = Path(path)
     if os.name == "posix" and stat.S_IMODE(place.stat().st_mode) & 0o077:
         raise ValueError(f"key: expected a file that its owner alone can read, got {str(place)!r} (chmod 600)")
-    key, forms = None, cryptography()["serialization"]
+    kind = KINDS[role]
+    forms = cryptography()["serialization"]
     try:
         key = forms.load_pem_private_key(place.read_bytes(), None)
-    except Exception:  # whose text would be of the key
+    except Exception:  # its text could contain a part of the key
         key = None
     if not isinstance(key, private_class(kind)):
         raise ValueError(f"key: expected a {role}'s private key, as mpmtl-prob keys writes it, got {str(place)!r}")
@@ -79,12 +81,12 @@ def read_key(path: str | os.PathLike[str], role: str) -> Any:
 
 
 def public_text(kind: str, private: Any) -> str:
-    """The public key of a private one, as a study's file has it."""
+    """Return the public key of a private one, in the form of a study's file."""
     return f"{kind}:{base64.b64encode(private.public_key().public_bytes_raw()).decode()}"
 
 
 def public_key(text: str, role: str) -> Any:
-    """The public key of a study's text. Raises ValueError for text that is none."""
+    """Parse a public key of a study's file. Raises ValueError for other text."""
     kind, modules = KINDS[role], cryptography()
     try:
         name, _, encoded = text.partition(":")

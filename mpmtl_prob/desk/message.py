@@ -1,4 +1,4 @@
-"""A participant's message: made of its own rows and the study's file, shown before it leaves, and written to a file."""
+"""Message of a participant: computed from its own rows and the study's file, shown before it leaves, and written."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from mpmtl_prob.schema.schema import Schema
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Message:
-    """What a participant sends: one vector of length 1 at most.
+    """Message of a participant: one vector of length 1 at most.
 
     Attributes:
-        schema: of the study.
-        participant: whose.
+        schema: schema of the study.
+        participant: id of the participant.
         vector: (D,), read-only.
-        rows: how many it was made of; None of a message that was read from a file.
-        told: what whoever holds the rows should know, in sentences.
-        nonce: which makes every message another, also of the same rows.
+        rows: number of rows behind it; None for a message that was read from a file.
+        told: remarks for the data owner, in sentences.
+        nonce: random text that makes every message different, also of the same rows.
     """
 
     schema: Schema
@@ -45,14 +45,14 @@ class Message:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether it is the message of "no estimate"."""
+        """True for the message of "no estimate"."""
         return not self.vector[:-1].any()
 
     def describe(self, *, numbers: bool = False, seen: str | None = None) -> str:
-        """What is about to leave, who will see it, and what is promised, in words.
+        """Describe in words what is about to leave, who will see it, and what is promised.
 
         Args:
-            numbers: with those of the message, for the eyes of whoever sends it.
+            numbers: include the numbers of the message, for the sender only.
             seen: who sees it, in words; default the curator.
         """
         schema, names = self.schema, self.schema.coefficients
@@ -78,18 +78,18 @@ class Message:
         return "\n".join(lines)
 
     def save(self, path: str | os.PathLike[str], key: Any = None) -> list[Path]:
-        """Write it to a file for its owner alone (mode 0600), and its own copy beside one that is encrypted.
+        """Write the message to a file that only its owner can read (mode 0600); if encrypted, with a readable copy.
 
         Args:
-            path: of a file that is not there yet.
-            key: the participant's private one, where the study has its public one.
+            path: path of a new file.
+            key: the participant's private key, if the study has its public key.
 
         Returns:
             The files that were written.
 
         Raises:
-            FileExistsError: there is a file of that name: it may have been sent.
-            ValueError: no key, or another than the study has.
+            FileExistsError: the file exists already, and may have been sent.
+            ValueError: no key, or one that does not match the study.
         """
         places = [Path(path)]
         if "curator" in self.schema.keys:
@@ -103,14 +103,13 @@ class Message:
         texts = [
             envelope.packed(self.schema, head, self.vector.tolist(), key, sealed=place is places[0]) for place in places
         ]
-        for place, text in reversed(
-            list(zip(places, texts, strict=True))
-        ):  # the own copy first: without it no fit later
+        # The own copy is written first, as no model can be fitted without it.
+        for place, text in reversed(list(zip(places, texts, strict=True))):
             write_text(place, text, private=True)
         return places
 
     def save_own(self, path: str | os.PathLike[str], key: Any = None) -> None:
-        """Write the own copy of a message that went another way (mode 0600), for :func:`mpmtl_prob.desk.fit`."""
+        """Write the own copy of a message that was sent another way (mode 0600), for :func:`mpmtl_prob.desk.fit`."""
         head = {"study": self.schema.digest, "participant": self.participant, "nonce": self.nonce}
         write_text(path, envelope.packed(self.schema, head, self.vector.tolist(), key, sealed=False), private=True)
 
@@ -121,39 +120,39 @@ class Message:
         """Read a file that :meth:`save` wrote.
 
         Args:
-            schema: of the study.
-            path: of the file.
-            key: the curator's private one, where the study has its public one.
-            lattice: the grid of the release that it went into, which may be another than the study's; default the study's.
+            schema: schema of the study.
+            path: path of the file.
+            key: the curator's private key, if the study has its public key.
+            lattice: step of the grid of the release with this message, if it differs from the study's.
 
         Raises:
-            ValueError: a file that is no message of this study, was edited, or no bounded vector.
+            ValueError: a file that is not a message of this study, was edited, or has an invalid vector.
         """
-        said, terms = envelope.unpacked(schema, path, key), schema.terms()
-        vector = np.array(said["vector"], dtype=np.float64)
+        content, terms = envelope.unpacked(schema, path, key), schema.terms()
+        vector = np.array(content["vector"], dtype=np.float64)
         finest = terms.lattice if lattice is None else min(lattice, terms.lattice)
         check_vector(vector, replace(terms, lattice=finest), repr(os.fspath(path)))
         vector.setflags(write=False)
-        return cls(schema, said["participant"], vector, nonce=said["nonce"])
+        return cls(schema, content["participant"], vector, nonce=content["nonce"])
 
 
 def make_message(schema: Schema, frame: Any, participant: str | None = None, *, no_estimate: bool = False) -> Message:
-    """Make a participant's message of its own rows, which stay where they are.
+    """Compute a participant's message from its own rows, which stay where they are.
 
-    Whether a participant takes part is settled before: whoever sees the numbers and would rather not send them sends the
-    message of "no estimate", as a refusal that depends on rows says something of them.
+    Whether to take part is decided before. Whoever sees the numbers and does not want to send them should send the message of
+    "no estimate", as a refusal that depends on the rows reveals something about them.
 
-    A warning tells whoever holds the rows that columns are far larger than the study says, as if in other units. The message
-    is what it is all the same.
+    A warning tells the data owner if columns are far larger than the study says, as if in other units. The message is then
+    the same.
 
     Args:
-        schema: of the study.
-        frame: rows of this participant, of any kind that narwhals reads; with ``no_estimate`` it may be None.
-        participant: whose; default the only one in the frame.
-        no_estimate: make the message that says nothing.
+        schema: schema of the study.
+        frame: rows of this participant, in any kind of data frame that narwhals reads; None is allowed with ``no_estimate``.
+        participant: id of the participant; default the only one in the frame.
+        no_estimate: make the message without information.
 
     Raises:
-        ValueError: columns that are not there, rows of others, or cells that the study refuses.
+        ValueError: missing columns, rows of other participants, or cells that the study refuses.
     """
     terms = schema.terms()
     if no_estimate:
@@ -176,7 +175,7 @@ def make_message(schema: Schema, frame: Any, participant: str | None = None, *, 
 
 
 def silent(terms: Terms) -> FloatArray:
-    """Return the message of a task that knows nothing, (D,)."""
+    """Return the message of a task without information, (D,)."""
     vector = np.zeros((len(terms.features), 1))
     vector[-1] = 1.0
     sent: FloatArray = terms.bounded(vector)[:, 0]
@@ -185,9 +184,9 @@ def silent(terms: Terms) -> FloatArray:
 
 
 def check_vector(vector: FloatArray, terms: Terms, name: str) -> None:
-    """Raise ValueError for what no participant's message can be: another length, or off the grid that sums are exact on."""
+    """Raise ValueError for an impossible message: of a wrong length, or off the grid on which sums are exact."""
     if vector.shape != (len(terms.features),) or not np.isfinite(vector).all() or np.abs(vector).max() > terms.clip:
         raise ValueError(f"{name}: expected {len(terms.features)} numbers of length 1 together, got others")
     units = vector / terms.lattice
-    if np.any(units != np.floor(units)) or sum(int(one) ** 2 for one in units) > int(terms.clip / terms.lattice) ** 2:
+    if np.any(units != np.floor(units)) or sum(int(unit) ** 2 for unit in units) > int(terms.clip / terms.lattice) ** 2:
         raise ValueError(f"{name}: expected a vector of length 1 at most on the study's grid, got another")

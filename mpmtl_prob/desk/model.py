@@ -1,4 +1,4 @@
-"""A participant's own model: from its rows, the study's file and the release, and back to a file without any row."""
+"""Own model of a participant: fitted to its rows and the release, and saved to a file without any row."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _STUDY = "study"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnModel:
-    """One participant's coefficients, by its own rows and the release. It is for that participant alone.
+    """Posterior of one participant's coefficients, given its own rows and the release; for that participant only.
 
     Attributes:
-        schema: of the study.
-        own: the posterior, of one task.
-        told: what whoever holds the rows should know, in sentences.
+        schema: schema of the study.
+        own: the posterior, with one task.
+        told: remarks for the data owner, in sentences.
     """
 
     schema: Schema
@@ -43,42 +43,42 @@ class OwnModel:
 
     @property
     def participant(self) -> str:
-        """Whose it is."""
+        """Id of the participant."""
         return str(self.own.tasks[0])
 
     @property
     def shared(self) -> SharedEffects:
-        """The posterior of average effects, which is public."""
+        """Posterior of average effects, which is public."""
         return self.own.shared
 
     def coefficients(self, probability: float = 0.9) -> pd.DataFrame:
-        """Table of its coefficients, a row each, with the release and alone: as of :meth:`OwnerEffects.coefficients`."""
+        """Return a table of coefficients with the release and alone, as :meth:`OwnerEffects.coefficients`."""
         return self.own.coefficients(probability).xs(self.own.tasks[0])
 
     def alone(self, probability: float = 0.9) -> pd.DataFrame:
-        """Table of its coefficients by its own rows alone, without any release."""
+        """Return a table of coefficients from the participant's own rows alone, without any release."""
         return self.own.alone(probability).xs(self.own.tasks[0])
 
     def standing(self, probability: float = 0.9) -> pd.DataFrame:
-        """Table of how far its coefficients are above the average of all, and with what probability."""
+        """Return a table of each coefficient's difference from the average of all, and the probability of being above it."""
         return self.own.standing(probability).xs(self.own.tasks[0])
 
     def average_effects(self, probability: float = 0.9) -> pd.DataFrame:
-        """Table of average effects over all participants and their spread, which is public."""
+        """Return a table of average effects over all participants and their spread, which is public."""
         return self.shared.average_effects(probability)
 
     def predict(self, frame: Any, probability: float = 0.9) -> pd.DataFrame:
-        """Table of predicted targets of rows without one, in the frame's index: ``mean``, ``lower`` and ``upper``.
+        """Predict the target of rows; return ``mean``, ``lower`` and ``upper`` in the frame's index.
 
-        Of a binary target they are probabilities of the second label, of counts those of the rows' exposure.
-        Rows that the study drops, such as those without a column that it needs, have none (NaN).
+        For a binary target the predictions are probabilities of the second label, for counts those of the rows' exposure.
+        Rows that the study drops, such as those with a missing column, have no prediction (NaN).
 
         Args:
-            frame: of any kind that narwhals reads.
-            probability: of central intervals, of targets and not of their averages.
+            frame: rows, in any kind of data frame that narwhals reads; they need no target.
+            probability: probability of central intervals, of targets and not of their averages.
 
         Raises:
-            ValueError: columns that are not there, rows of another participant, or cells that the study refuses.
+            ValueError: missing columns, rows of another participant, or cells that the study refuses.
         """
         import pandas as pd
 
@@ -87,22 +87,24 @@ class OwnModel:
         index = frame.index if isinstance(frame, pd.DataFrame) else pd.RangeIndex(len(frame))
         out = np.full((len(index), 3), np.nan)
         if len(rows.kept):
-            found = self.own.predict(self._tasks(rows))
-            out[rows.kept] = np.column_stack([found.means, *found.interval_of_rows(probability)])
+            prediction = self.own.predict(self._tasks(rows))
+            out[rows.kept] = np.column_stack([prediction.means, *prediction.interval_of_rows(probability)])
         return pd.DataFrame(out, index=index, columns=["mean", "lower", "upper"])
 
     def _tasks(self, rows: StudyRows) -> TaskData:
         return replace(rows, participant=self.participant).tasks(self.schema)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a NetCDF file for its owner alone (mode 0600).
+        """Write the model to a NetCDF file that only its owner can read (mode 0600).
 
-        In it are draws of the coefficients, alone and with the release, and of the residual deviation, the study's file,
-        and the release with its posterior. Nothing in it is kept per row, no outcome, no column, no likelihood, unless
-        :func:`fit` was told to keep rows: then outcomes are in it, and what the model says of each. With about as
-        many rows as coefficients, the coefficients can reveal outcomes to somebody who knows the columns; outcomes of few
-        kinds, such as labels or whole days, with several times as many, as few cases are left to try; and with any number
-        of rows the last outcome to somebody who knows the columns and all others.
+        The file contains draws of the coefficients, alone and with the release, and of the residual standard deviation, the
+        study's file, and the release with its posterior. It contains nothing per row (no outcome, column or likelihood)
+        unless :func:`fit` was told to keep rows: then it contains outcomes, and the model's draws and likelihood of each.
+
+        Coefficients can still reveal outcomes to somebody who knows the columns: with about as many rows as coefficients;
+            with
+        several times as many, if outcomes have few values, such as labels or whole days; and with any number of rows, the
+        last outcome to somebody who knows all others.
         """
         tree = self.own.to_arviz()
         tree.attrs[_STUDY] = self.schema.to_json()
@@ -110,7 +112,7 @@ class OwnModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> OwnModel:
-        """Read a model that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+        """Read a model that :meth:`save` wrote. Raises ValueError for another kind of file."""
         own = OwnerEffects.load(path)
         study = own.to_arviz().attrs.get(_STUDY)
         if study is None:
@@ -140,22 +142,22 @@ def fit(
     progress_bar: bool = True,
     sampler: str = "nuts",
 ) -> OwnModel:
-    """Return a participant's own model, of its rows and the release.
+    """Fit a participant's own model to its rows and the release.
 
     Args:
-        schema: of the study.
-        frame: rows of this participant, of any kind that narwhals reads.
-        release: of the same study.
-        message: what it sent, which is taken out of the release so that its rows count once.
-        newcomer: it has sent none, and is not in the release.
-        participant: whose rows; default the only one in the frame.
-        likelihood: of targets that are numbers: "gaussian" or "student_t".
-        chains: of the sampler.
+        schema: schema of the study.
+        frame: rows of this participant, in any kind of data frame that narwhals reads.
+        release: a release of the same study.
+        message: the message that it sent, which is taken out of the release so that its rows count once (leave-one-out).
+        newcomer: True if it has sent none, and is not in the release.
+        participant: id of the participant; default the only one in the frame.
+        likelihood: likelihood of numeric targets: "gaussian" or "student_t".
+        chains: number of chains of the sampler.
         warmup: iterations of adaptation per chain.
-        draws: per chain.
-        seed: of the sampler.
-        keep_rows: the model keeps every outcome, a draw anew and the log likelihood of it for every draw, in memory and in
-            the file that it is saved to: ``own.to_arviz()`` then has them for ``az.loo`` and ``az.plot_ppc_dist``.
+        draws: draws per chain.
+        seed: seed of the sampler.
+        keep_rows: keep every outcome, with a posterior predictive draw and a log likelihood for every draw, in memory and
+            in the saved file: ``own.to_arviz()`` then has them for ``az.loo`` and ``az.plot_ppc_dist``.
         progress_bar: show one.
         sampler: of the public posterior, "nuts" or "weighted": as of :func:`mpmtl_prob.inference.shared_effects`.
 
@@ -187,7 +189,7 @@ def fit(
         seed=seed,
         sent=None if message is None else _sent(message, release),
     )
-    # no row stays with a model that is to be without any
+    # Rows are removed, as the model should not contain any.
     return OwnModel(schema, replace(own, _tree=own.to_arviz(pointwise=keep_rows), _rows=None), rows.told)
 
 
@@ -206,6 +208,6 @@ def check_release(schema: Schema, release: Release) -> None:
 
 
 def _sent(message: Message, release: Release) -> FloatArray:
-    """The message as it is in the release, (D, 1)."""
+    """Return the message as it is in the release, (D, 1)."""
     assert release.lattice is not None
     return lattice.sent(message.vector[:, None], release.mechanisms[0].clip, release.lattice)

@@ -1,6 +1,6 @@
-"""Pictures of a report: what goes where, a belief before and after, and effects with intervals; HTML and SVG, and no more.
+"""Pictures of a report in HTML and SVG: flow of data, odds before and after, and effects with intervals.
 
-They are as wide as their place and no wider: boxes stand side by side or below each other, panels in two columns or in one.
+They adapt to the width of the page: boxes stand side by side or below each other, panels in two columns or in one.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ svg { width: 100%; height: auto; display: block; font-family: inherit; }
 @media print { .panels { grid-template-columns: 1fr 1fr; } .flow, .bar, .panels > svg { break-inside: avoid; } }
 """
 BLUE, ORANGE, GREY, INK = "#2b6cb0", "#c05621", "#718096", "#1a202c"
-_WIDTH, _LEFT, _RIGHT = 340, 108, 12  # of a panel, of the labels in it, and of its margin
+_WIDTH, _LEFT, _RIGHT = 340, 108, 12  # widths of a panel, of its labels, and of its right margin
 
 
 class Interval(NamedTuple):
-    """One line of a panel.
+    """Interval: one line of a panel.
 
     Attributes:
-        label: whose it is.
-        lower: where it starts.
-        upper: where it ends.
-        middle: the estimate; None of a range that has none.
-        colour: of the line.
+        label: label of the line.
+        lower: lower end.
+        upper: upper end.
+        middle: the estimate; None for a range without one.
+        colour: colour of the line.
     """
 
     label: str
@@ -46,11 +46,11 @@ class Interval(NamedTuple):
 
 
 def flow(boxes: Sequence[tuple[str, str]], said: str) -> str:
-    """Return boxes one after another, each of a head and a line below it.
+    """Draw boxes one after another, each with a heading and a line below it.
 
     Args:
-        boxes: in their order.
-        said: the same in a sentence, for whoever cannot see it.
+        boxes: headings and lines, in order.
+        said: the same in a sentence, for screen readers.
     """
     drawn = "<i aria-hidden='true'>&#8594;</i>".join(
         f"<div><b>{escape(head)}</b>{escape(line)}</div>" for head, line in boxes
@@ -59,7 +59,7 @@ def flow(boxes: Sequence[tuple[str, str]], said: str) -> str:
 
 
 def bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """Return a bar for each share: its label, the share, and how it is written."""
+    """Draw a bar for each share, from its label, the share, and its text."""
     drawn = "".join(
         f"<text x='100' y='{24 + 30 * i}' text-anchor='end' font-size='13' fill='{INK}'>{escape(label)}</text>"
         f"<rect x='110' y='{10 + 30 * i}' width='230' height='18' fill='#edf2f7'/>"
@@ -72,7 +72,7 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> str:
 
 
 def panels(effects: Sequence[tuple[str, Sequence[Interval], float | None]]) -> str:
-    """Return a panel with an axis of its own for each effect: its title, its lines, and what would be no effect."""
+    """Draw a panel with its own axis for each effect, from its title, its lines, and the value of no effect."""
     return f"<div class='panels'>{''.join(_panel(*effect) for effect in effects)}</div>"
 
 
@@ -81,7 +81,10 @@ def _panel(title: str, lines: Sequence[Interval], none: float | None) -> str:
     low, high = min(ends), max(ends)
     margin = 0.04 * (high - low) or 1.0
     low, high = low - margin, high + margin
-    place = lambda value: _LEFT + (_WIDTH - _LEFT - _RIGHT) * (value - low) / (high - low)
+
+    def place(value: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (value - low) / (high - low)
+
     bottom = 28 + 20 * len(lines)
     drawn = [f"<text x='4' y='16' font-size='13' font-weight='600' fill='{INK}'>{escape(title)}</text>"]
     if none is not None and low < none < high:
@@ -113,7 +116,7 @@ def _panel(title: str, lines: Sequence[Interval], none: float | None) -> str:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Three to five round numbers between two others, whose distance is 1, 2, 2.5 or 5 times a power of ten."""
+    """Return three to five round numbers in this range, at distances of 1, 2, 2.5 or 5 times a power of ten."""
     power = 10.0 ** np.floor(np.log10(high - low))
     for times in (5, 2.5, 2, 1, 0.5, 0.25, 0.2, 0.1):
         step = power * times
@@ -124,6 +127,6 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _svg(width: int, height: int, said: str, shapes: str) -> str:
-    """A picture of shapes, and what it says to whoever cannot see it."""
+    """Return a picture of shapes, with a description for screen readers."""
     label = escape(said, quote=True)
     return f"<svg viewBox='0 0 {width} {height}' role='img' aria-label='{label}'>{shapes}</svg>"

@@ -1,4 +1,4 @@
-"""A curator's step from an inbox to a release: everything is checked first, then it is paid for, then noise is drawn."""
+"""Publication by a curator, from an inbox to a release: check everything, pay, then draw noise."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mpmtl_prob.releases.release import Release
 
 
 def publish(inbox: Inbox, *, ledger: Ledger | None = None, unsafe_seed: int | None = None) -> Release:
-    """Let out the sum of all messages with noise. The release remembers the study.
+    """Publish the sum of all messages with noise; the release records the study.
 
     Args:
-        inbox: of :func:`collect`, which has checked it.
+        inbox: result of :func:`collect`, which has checked it.
         ledger: pays for the release, on disk, before any noise is drawn.
-        unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
+        unsafe_seed: draw the noise from this seed, for demonstrations: the release then guarantees nothing.
 
     Raises:
-        BudgetExceeded: the ledger's total does not cover it. Nothing was charged.
+        BudgetExceeded: the price exceeds what is left in the ledger. Nothing was charged.
     """
     W = inbox.vectors
     release = publish_sum(W @ W.T, inbox.terms, ledger=ledger, unsafe_seed=unsafe_seed, data=W)

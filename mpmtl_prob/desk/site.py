@@ -1,4 +1,4 @@
-"""A participant of a run without a curator, from files: one answer a call, and between two calls nothing but its folder."""
+"""Site of a run without a curator, from files: one answer per call, and no state between calls except in its folder."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.releases.spec import default_delta, message
 from mpmtl_prob.schema.schema import Schema
 
-#: In the order of the protocol.
+#: Stages in the order of the protocol.
 STAGES = ("send", "advertise", "share", "mask", "confirm", "reveal")
-#: At which the rows are in what leaves.
+#: Stages at which the message contains the rows' contribution.
 _WITH_ROWS = ("send", "mask")
 OWN_COPY = "message.own.json"
 
 
 @dataclass(frozen=True)
 class StudyPolicy(SitePolicy):
-    """What a site of a study insists upon: the columns, units and promise of the study's file, whatever it is invited to.
+    """Policy of a study's site: it insists on the columns, units and privacy guarantee of the study's file.
 
     Attributes:
-        schema: of the study.
+        schema: schema of the study.
     """
 
     schema: Schema | None = None
 
     @classmethod
     def of(cls, schema: Schema, trust: str = "secure_sum", **options: Any) -> StudyPolicy:
-        """That of a study's file, and of further fields of :class:`mpmtl_prob.federated.SitePolicy`."""
-        said = schema.promise
-        promise = {"epsilon": said["epsilon"], "adjacency": said["adjacency"]}
-        promise["delta"] = said["delta"] or default_delta(schema.num_tasks)
+        """Return the policy of a study's file, with further fields of :class:`mpmtl_prob.federated.SitePolicy`."""
+        declared = schema.promise
+        promise = {"epsilon": declared["epsilon"], "adjacency": declared["adjacency"]}
+        promise["delta"] = declared["delta"] or default_delta(schema.num_tasks)
         return cls(trust, schema=schema, **promise | options)
 
     def check(self, invitation: Invitation, *, signed: bool = False) -> None:
-        """As that of :class:`mpmtl_prob.federated.SitePolicy`.
+        """Check an invitation like :class:`mpmtl_prob.federated.SitePolicy`, and against the study's file.
 
         Raises:
-            RunRefused: the invitation is to something else than the study, or to less than it promises.
+            RunRefused: the invitation differs from the study, or guarantees less than it promises.
         """
         assert self.schema is not None
         terms, expected = invitation.terms, self.schema.terms()
@@ -71,18 +71,18 @@ class StudyPolicy(SitePolicy):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SiteDesk:
-    """A participant's desk in a run without a curator.
+    """Desk of a participant in a run without a curator (secure aggregation).
 
     Attributes:
-        schema: of the study, which lists its participants.
-        participant: whose desk it is.
-        state: folder for its secrets between stages, its account of runs, and its own copy of its message (mode 0700).
+        schema: schema of the study, which lists its participants.
+        participant: id of the participant.
+        state: folder for its secrets between stages, its log of runs, and its copy of its message (mode 0700).
         trust: the most that it trusts others with: "curator", "secure_sum" or "no_curator".
-        key: its private key, where the study has its public one: it then answers with the study's participants alone.
-        ledger: pays for a run whose noise is in the sum.
+        key: its private key, if the study has its public key: it then answers only with the study's participants.
+        ledger: pays for a run whose sum contains the noise.
 
     Raises:
-        ValueError: a study that lists no participants, or another participant's key.
+        ValueError: a study that does not list participants, or another participant's key.
     """
 
     schema: Schema
@@ -94,7 +94,7 @@ class SiteDesk:
 
     def __post_init__(self) -> None:
         number_of(self.schema, self.participant)
-        one_of("trust", self.trust, tuple(each.value for each in Trust))
+        one_of("trust", self.trust, tuple(trust.value for trust in Trust))
         self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._signer()
 
@@ -102,27 +102,27 @@ class SiteDesk:
         return f"SiteDesk({self.participant!r}, study {self.schema.digest[:12]})"
 
     def asked(self, inbox: str | os.PathLike[str]) -> Stage | None:
-        """The stage in an inbox that waits for an answer; None where there is none.
+        """Return the stage in an inbox that waits for an answer; None if there is none.
 
         Raises:
-            ValueError: a file that is no stage of this study, or stages of several runs.
+            ValueError: a file that is not a stage of this study, or stages of several runs.
         """
-        here = [one for one in read_folder(inbox, self.schema.digest) if one.receiver == self.participant]
-        open_ones = [one for one in here if one.stage in STAGES and one.name not in self._answered()]
-        if len({one.run for one in open_ones}) > 1:
+        addressed = [stage for stage in read_folder(inbox, self.schema.digest) if stage.receiver == self.participant]
+        unanswered = [stage for stage in addressed if stage.stage in STAGES and stage.name not in self._answered()]
+        if len({stage.run for stage in unanswered}) > 1:
             raise ValueError("inbox: expected stages of one run, got those of several; take out those of the others")
-        return min(open_ones, key=lambda one: STAGES.index(one.stage), default=None)
+        return min(unanswered, key=lambda stage: STAGES.index(stage.stage), default=None)
 
     def answer(self, asked: Stage, source: Callable[[], TaskData | None], outbox: str | os.PathLike[str]) -> Path:
-        """Answer one stage, once, and return the file that is for the server.
+        """Answer one stage, once, and return the file for the server.
 
         Args:
-            asked: of :meth:`asked`.
-            source: gives the rows, and is called at the stage at which they are in what leaves; None for "no estimate".
+            asked: result of :meth:`asked`.
+            source: function that returns the rows, called at stages that need them; it returns None for "no estimate".
             outbox: folder to write to.
 
         Raises:
-            RunRefused: the invitation is not of this study, or less than it promises; or the run was answered before.
+            RunRefused: the invitation differs from the study, or guarantees less; or the run was already answered.
             ValueError: a message out of turn.
         """
         if asked.invitation is None:
@@ -143,33 +143,33 @@ class SiteDesk:
             signer=self._signer(),
         )
         with warnings.catch_warnings():
-            if rows is None:  # which has no names of columns, by which it could be known
+            if rows is None:  # a vector has no names of columns, of which a warning would tell
                 warnings.simplefilter("ignore")
-            said = site.answer(asked.invitation, asked.stage, asked.message)
-        reply = Stage(asked.study, asked.run, asked.stage, self.participant, "server", said)
+            reply_message = site.answer(asked.invitation, asked.stage, asked.message)
+        reply = Stage(asked.study, asked.run, asked.stage, self.participant, "server", reply_message)
         place = reply.save(outbox)
         write_text(self.state / "answered.json", json.dumps([*self._answered(), asked.name]), private=True)
         return place
 
     @property
     def own_copy(self) -> Path:
-        """The message that it has sent, which :func:`mpmtl_prob.desk.fit` takes out of the release."""
+        """Path of its copy of the message it sent, which :func:`mpmtl_prob.desk.fit` takes out of the release."""
         return self.state / OWN_COPY
 
     def _answered(self) -> list[str]:
         place = self.state / "answered.json"
-        found: list[str] = json.loads(place.read_text()) if place.exists() else []
-        return found
+        answered: list[str] = json.loads(place.read_text()) if place.exists() else []
+        return answered
 
     def _keep(self, rows: TaskData | None, invitation: Invitation) -> None:
-        """Write down what is sent, before it is."""
+        """Save a copy of the message before it is sent."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it will be said again
+            warnings.simplefilter("ignore")  # the warning will be repeated
             vector = silent(invitation.terms) if rows is None else message(rows, invitation.terms)[:, 0]
         Message(self.schema, self.participant, vector).save_own(self.own_copy, self.key)
 
     def _signer(self) -> Signer | None:
-        """Its own key and those of the others, where the study has them."""
+        """Return its own key with those of the others, if the study has them."""
         names = self.schema.participants
         if f"participant {self.participant}" not in self.schema.keys:
             return None
@@ -184,7 +184,7 @@ class SiteDesk:
 
 
 def number_of(schema: Schema, participant: str) -> int:
-    """A participant's number in a run. Raises ValueError for one that the study does not list."""
+    """Return a participant's number in a run. Raises ValueError for one that the study does not list."""
     if participant not in schema.participants:
         raise ValueError(
             f"participant: expected one of the {len(schema.participants)} that the study's file lists, got {participant!r}"

@@ -1,8 +1,8 @@
-"""A stage of a run without a curator as a file: what the server says to a participant, or a participant to the server.
+"""Stages of a run without a curator as files: messages between the server and a participant.
 
     {"format": ..., "study": hash, "run": hex, "stage": name, "from": id, "to": id, "message": {...}, "checksum": sha256}
 
-What is in it may be passed on by anybody: secrets are under masks and letters that their readers alone open
+Anybody may carry these files: secrets in them are masked, or encrypted so that only their readers can open them
 (:mod:`mpmtl_prob.federated.secure_sum`).
 """
 
@@ -25,22 +25,22 @@ from mpmtl_prob.federated.protocol import Message
 from mpmtl_prob.schema.sections import UNSAID
 
 FORMAT = "mpmtl-prob stage 1"
-#: Bytes of the largest file that is read: a masked sum of all pairs of a thousand coefficients takes a tenth of it.
+#: Size in bytes of the largest file that is read: ten times that of a masked sum for a thousand coefficients.
 _LARGEST = 200_000_000
 
 
 @dataclass(frozen=True, repr=False)
 class Stage:
-    """What one side says at one stage.
+    """Message of one side at one stage.
 
     Attributes:
         study: hash of the study's file.
         run: name of the run, hexadecimal.
-        stage: of the protocol.
+        stage: name of the stage in the protocol.
         sender: id of the participant, or "server".
         receiver: likewise.
         message: byte strings by name.
-        invitation: what the server invites to; of participants, who were invited, None.
+        invitation: the server's invitation; None in a participant's message.
     """
 
     study: str
@@ -56,13 +56,13 @@ class Stage:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """Name of its file."""
         parts = self.run[:8], self.stage, "from", self.sender, "to", self.receiver
         return "-".join(map(_of_a_file, parts)) + ".json"
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write it to a folder (mode 0600), and return the place."""
-        said: dict[str, Any] = {
+        """Write it to a folder (mode 0600), and return its path."""
+        content: dict[str, Any] = {
             "format": FORMAT,
             "study": self.study,
             "run": self.run,
@@ -73,26 +73,28 @@ class Stage:
             "invitation": None if self.invitation is None else wire.write(self.invitation).decode(),
         }
         place = Path(folder) / self.name
-        write_text(place, json.dumps(said | {"checksum": _checksum(said)}) + "\n", private=True)
+        write_text(place, json.dumps(content | {"checksum": _checksum(content)}) + "\n", private=True)
         return place
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], study: str) -> Stage:
-        """Read what :meth:`save` wrote. Raises ValueError for a file that is none of this study, or was edited."""
+        """Read a file that :meth:`save` wrote. Raises ValueError for a file of another study, or an edited one."""
         name = repr(os.fspath(path))
         try:
-            said = json.loads(text_of_file(path, _LARGEST), object_pairs_hook=each_once)
-            checksum = said.pop("checksum")
-            texts = [said[key] for key in ("study", "run", "stage", "from", "to")]
-            if said["format"] != FORMAT or not all(isinstance(text, str) and not UNSAID.search(text) for text in texts):
+            content = json.loads(text_of_file(path, _LARGEST), object_pairs_hook=each_once)
+            checksum = content.pop("checksum")
+            texts = [content[key] for key in ("study", "run", "stage", "from", "to")]
+            if content["format"] != FORMAT or not all(
+                isinstance(text, str) and not UNSAID.search(text) for text in texts
+            ):
                 raise ValueError(name)
-            message = {str(key): base64.b64decode(text, validate=True) for key, text in said["message"].items()}
-            invited = None if said["invitation"] is None else wire.read(said["invitation"].encode())
+            message = {str(key): base64.b64decode(text, validate=True) for key, text in content["message"].items()}
+            invited = None if content["invitation"] is None else wire.read(content["invitation"].encode())
         except FileNotFoundError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error):
             raise ValueError(f"{name} holds no stage of a run of mpmtl-prob") from None
-        if checksum != _checksum(said):
+        if checksum != _checksum(content):
             raise ValueError(f"{name}: it was edited or damaged since it was made; ask for it again")
         if texts[0] != study:
             raise ValueError(
@@ -105,7 +107,7 @@ class Stage:
 
 
 def _of_a_file(text: str) -> str:
-    """Text as part of a file's name: an id comes from a file that somebody else wrote, and is no path."""
+    """Convert text to a part of a file's name: an id comes from another party's file, and must not act as a path."""
     safe = re.sub(r"[^\w.]", "_", text)
     return safe if safe == text else f"{safe}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
@@ -115,16 +117,17 @@ def _checksum(said: dict[str, Any]) -> str:
 
 
 def read_folder(folder: str | os.PathLike[str], study: str) -> list[Stage]:
-    """Read all stages in a folder, in the order of their names. Raises ValueError, with all that is wrong."""
+    """Read all stages in a folder, in the order of their names. Raises ValueError with a list of all problems."""
     place = Path(folder)
     if not place.is_dir():
         raise FileNotFoundError(f"inbox: expected a folder, got {os.fspath(folder)!r}")
-    found, problems = [], []
+    stages: list[Stage] = []
+    problems: list[str] = []
     for path in sorted(place.glob("*.json")):
         try:
-            found.append(Stage.load(path, study))
+            stages.append(Stage.load(path, study))
         except ValueError as error:
             problems.append(str(error))
     if problems:
         raise ValueError("inbox: expected stages of this study's run:\n  " + "\n  ".join(problems))
-    return found
+    return stages
