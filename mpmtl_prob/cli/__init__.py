@@ -1,4 +1,4 @@
-"""The command line ``mpmtl-prob``: thin, over the same functions as the library."""
+"""Command line ``mpmtl-prob``: a thin layer over the functions of the library."""
 
 from mpmtl_prob.cli.main import main
 

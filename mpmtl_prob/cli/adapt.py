@@ -1,4 +1,4 @@
-"""``mpmtl-prob adapt``: a private model from public data."""
+"""Command ``mpmtl-prob adapt``: a private model with the help of public data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser = command(
         "adapt",
         run,
-        "a private model from public data: one release of a private table, and all that follows from it",
+        "a private model with the help of public data, from one release of a private table",
     )
     parser.add_argument(
         "--source", type=Path, nargs="+", required=True, help="public tables; every file is a domain of its own"
@@ -28,13 +28,15 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="private table with the same columns, one record a line; one record is protected",
     )
     parser.add_argument("--label", required=True, help="the column to predict; all others of --source are features")
-    exclude_option(parser, "columns of --source that are no features, such as another outcome")
+    exclude_option(parser, "columns of --source that are not features, such as another outcome")
     parser.add_argument("--epsilon", type=float, required=True)
     parser.add_argument("--delta", type=float, default=None, help="default 1 / n^1.1 of n private records")
     parser.add_argument(
         "--no-intercept", action="store_true", help="a model through the origin; default with intercept"
     )
-    parser.add_argument("--ledger", type=Path, help="file that pays for it; refuses what is over its total")
+    parser.add_argument(
+        "--ledger", type=Path, help="ledger file that pays for it, and refuses it if that exceeds the total"
+    )
     parser.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
     parser.add_argument("--out", type=Path, help="folder for model.json and a picture; default none")
 
@@ -48,19 +50,19 @@ def run(options: argparse.Namespace) -> None:
     sources, target = tables.read(options.source, options.target, options.label, exclude=options.exclude)
     tell_features(options, target.features)
     delta = accounting.default_delta(target.num_records) if options.delta is None else options.delta
-    if options.out and (report.folder(options.out) / report.MODEL).exists():  # before anything is paid for
+    if options.out and (report.folder(options.out) / report.MODEL).exists():  # checked before anything is paid for
         raise ValueError(
             f"--out: expected a folder without {report.MODEL}, which may be paid for, got {str(options.out)!r}"
         )
     ledger = open_ledger(options, delta=delta, unit="target record")
-    found = report.adapt(
+    adapted = report.adapt(
         sources, target, label=options.label, epsilon=options.epsilon, delta=delta,
         intercept=not options.no_intercept, ledger=ledger, seed=options.seed,
     )  # fmt: skip
     try:
-        written = found.save(options.out) if options.out else []
-    finally:  # it is paid for: what becomes of files or of the terminal, the other has it
-        print(json.dumps(found.to_dict(), indent=2) if options.json else found, flush=True)
+        written = adapted.save(options.out) if options.out else []
+    finally:  # it is paid for, so it is printed even if the files cannot be written
+        print(json.dumps(adapted.to_dict(), indent=2) if options.json else adapted, flush=True)
     if ledger is not None and not options.json:
         print(f"\n{ledger}")
     if options.out:

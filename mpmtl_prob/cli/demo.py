@@ -1,4 +1,4 @@
-"""The whole product on one data set: fit every arm, print one table, draw three figures, write everything down."""
+"""Demonstration on one data set: fit every method, print one table, draw three figures, write all results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mpmtl_prob.evaluation import Comparison, compare, noise_aware, standard_fit
 from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL
 from mpmtl_prob.inference import OwnerPosteriors
 
-#: Less than the defaults of :func:`standard_fits`, for a user who waits.
+#: Smaller than the defaults of :func:`standard_fits`, as a user waits for the results.
 FOLDS, CHAINS = 3, 2
 DATA = ("synthetic_low_rank", "synthetic_group_sparse", "school")
 NOT_COVERED = (
@@ -27,7 +27,7 @@ NOT_COVERED = (
 
 
 def load(data: str, seed: int = 0) -> tuple[TaskData, TaskData, FloatArray | None]:
-    """Training tasks, test tasks and, for synthetic data, the true weights (d, m)."""
+    """Return training tasks, test tasks and, for synthetic data, the true weights (d, m)."""
     if data == "school":
         return (*school().split(0.3, seed=seed), None)
     return synthetic_low_rank(seed=seed) if data == "synthetic_low_rank" else synthetic_group_sparse(seed=seed)
@@ -39,7 +39,7 @@ def run(
     """Run the demonstration and write ``comparison.json``, ``posterior.nc`` and three figures to ``out``.
 
     Returns:
-        The comparison, and the headline numbers: by how much the noise-aware posterior beats each arm.
+        The comparison, and the headline numbers: the difference in error between each method and the noise-aware posterior.
     """
     train, test, W = load(data, seed)
     fits = standard_fits(
@@ -68,17 +68,19 @@ def run(
 
 
 def _headline(comparison: Comparison, epsilons: Sequence[float], metric: str) -> dict[str, float]:
-    score = lambda name: float(comparison[name][metric])
-    found = {}
+    def score(name: str) -> float:
+        return float(comparison[name][metric])
+
+    headline = {}
     for epsilon in epsilons:
         ours = score(noise_aware(epsilon))
-        found[f"eps = {epsilon:g}: below {STL}"] = score(STL) - ours
-        found[f"eps = {epsilon:g}: below {ALONE}"] = score(ALONE) - ours
-        found[f"eps = {epsilon:g}: below Algorithm 2"] = score(f"Algorithm 2, eps = {epsilon:g}") - ours
-        found[f"eps = {epsilon:g}: share of the STL-to-MTL gap closed"] = (score(STL) - ours) / (
+        headline[f"eps = {epsilon:g}: below {STL}"] = score(STL) - ours
+        headline[f"eps = {epsilon:g}: below {ALONE}"] = score(ALONE) - ours
+        headline[f"eps = {epsilon:g}: below Algorithm 2"] = score(f"Algorithm 2, eps = {epsilon:g}") - ours
+        headline[f"eps = {epsilon:g}: share of the STL-to-MTL gap closed"] = (score(STL) - ours) / (
             score(STL) - score(NON_PRIVATE)
         )
-    return found
+    return headline
 
 
 def _figures(

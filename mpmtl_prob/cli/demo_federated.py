@@ -1,4 +1,4 @@
-"""One release over many sites on one data set, all owners in this process: the demonstration's table, and who saw what."""
+"""Demonstration of one release over many sites, all in this process: test errors, and what each party saw."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mpmtl_prob.evaluation import Comparison, compare, standard_fits
 from mpmtl_prob.inference import shared_covariance, task_posteriors
 from mpmtl_prob.sampling.nuts import WARMUP
 
-#: The arm of such a release in the table, by trust. Only where owners add the noise is there nobody in a curator's place.
+#: Name of the method in the table, by trust. Only if owners add the noise, nobody acts as a curator.
 ARMS = {
     "curator": "several sites, a curator",
     "secure_sum": "secure sum, noise by the server",
     "no_curator": "without a curator",
 }
-#: What the server is trusted with.
+#: Description of what the server is trusted with.
 TRUSTED = {
     "curator": "the server is trusted with every owner's second moment, and to add the noise",
     "secure_sum": "the server is trusted with the sum over all owners, and to add the noise",
@@ -29,14 +29,14 @@ TRUSTED = {
 
 @dataclass(frozen=True)
 class Shown:
-    """What a demonstration has to show.
+    """Results of the demonstration.
 
     Attributes:
-        data: its name.
-        epsilon: of the release.
-        invitation: to the run.
-        outcome: of the run, whose release is in the last row of the table.
-        comparison: test errors of every arm.
+        data: name of the data set.
+        epsilon: budget of the release.
+        invitation: invitation to the run.
+        outcome: outcome of the run, whose release is in the last row of the table.
+        comparison: test errors of every method.
     """
 
     data: str
@@ -47,7 +47,7 @@ class Shown:
 
     @property
     def seen(self) -> dict[str, str]:
-        """What each party saw, in words."""
+        """Description of what each party saw, in words."""
         n, d = self.invitation.sites, len(self.invitation.terms.features)
         total = f"{d} x {d} second moment of {self.outcome.release.num_tasks} owners together"
         by_trust = {
@@ -64,7 +64,7 @@ class Shown:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings, for JSON."""
+        """Return plain numbers and strings, for JSON."""
         return {
             "data": self.data,
             "epsilon": self.epsilon,
@@ -77,30 +77,30 @@ class Shown:
 
     def __str__(self) -> str:
         moved, n = self.outcome.moved, self.invitation.sites
-        of = [(stage, f"{size / 1000:.1f} kB", f"{size / n / 1000:.2f} kB") for stage, size in moved.items()]
+        sizes = [(stage, f"{size / 1000:.1f} kB", f"{size / n / 1000:.2f} kB") for stage, size in moved.items()]
         total = sum(moved.values())
         seen = "\n".join(f"{who:<16}{what}" for who, what in self.seen.items())
-        of.append(("together", f"{total / 1000:.1f} kB", f"{total / n / 1000:.2f} kB"))
+        sizes.append(("together", f"{total / 1000:.1f} kB", f"{total / n / 1000:.2f} kB"))
         return (
             f"{self.data}: test error, honesty of the 90 % intervals, and what protects a task (zero-out adjacency)\n\n"
             f"{self.comparison}\n\n{demo.NOT_COVERED}\n\n"
             f"who saw what of {n} owners, trust = {self.invitation.trust.value}: {TRUSTED[self.invitation.trust]}\n\n"
             f"{seen}\n\nbytes moved, both ways\n\n"
-            f"{aligned([('stage', 'all owners', 'one owner'), *of])}\n\n{self.outcome.release}"
+            f"{aligned([('stage', 'all owners', 'one owner'), *sizes])}\n\n{self.outcome.release}"
         )
 
 
 def run(
     data: str, epsilon: float, *, trust: str = "secure_sum", draws: int = 300, seed: int = 0, progress_bar: bool = True
 ) -> Shown:
-    """Every arm of the demonstration at one budget, and the posterior of a release that owners made among themselves.
+    """Fit every method of the demonstration at one budget, and the posterior of a release that owners made by themselves.
 
     Args:
         data: one of ``demo.DATA``.
-        epsilon: > 0.
-        trust: as of :func:`mpmtl_prob.federated.invite`.
-        draws: of NUTS per chain, and as many to adapt, up to 140.
-        seed: of splits, folds and samplers; never of the release.
+        epsilon: budget, > 0.
+        trust: as in :func:`mpmtl_prob.federated.invite`.
+        draws: draws of NUTS per chain; warmup takes as many, up to 140.
+        seed: seed of splits, folds and samplers; never of the release.
         progress_bar: show one.
     """
     train, test, _ = demo.load(data, seed)
@@ -119,7 +119,7 @@ def run(
         seed=seed,
         progress_bar=progress_bar,
     )
-    # every owner does this at home, with its own rows
+    # In a real study, every owner does this with its own rows at home.
     own = task_posteriors(train, public, seed=seed, progress_bar=progress_bar)
     named = f"{ARMS[invitation.trust]}, eps = {epsilon:g}"
     return Shown(data, epsilon, invitation, outcome, compare({**fits, named: own}, test))

@@ -1,4 +1,4 @@
-"""``mpmtl-prob demo`` and ``example``: the whole product on one data set, and a made-up study to try it on."""
+"""Commands ``demo`` and ``example`` of ``mpmtl-prob``: a demonstration on one data set, and an example study."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--data", default="synthetic_low_rank", help="synthetic_low_rank, synthetic_group_sparse or school"
     )
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.0, 10.0], help="budgets")
-    parser.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
+    parser.add_argument(
+        "--draws", type=int, default=300, help="draws of NUTS per chain; warmup takes as many, up to 140"
+    )
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for figures, NetCDF and JSON")
-    making = command("example", example, "a made-up study of thirty hospitals, as files on many desks, with the truth")
+    making = command(
+        "example", example, "a simulated study of thirty hospitals, as files of many sites, with the true effects"
+    )
     making.add_argument("folder", type=Path, help="folder to write, new or empty")
 
 
 def example(options: argparse.Namespace) -> None:
-    """Write the made-up study."""
+    """Write the example study."""
     from mpmtl_prob.datasets import example_study
 
     study = example_study(seed=options.seed)
@@ -32,12 +36,12 @@ def example(options: argparse.Namespace) -> None:
         print_json({"folder": str(options.folder), "written": [str(path) for path in written]})
         return
     hospitals, newcomer = study.patients["hospital"].nunique(), study.newcomer["hospital"].iloc[0]
-    said = [
+    lines = [
         f"written to {options.folder}/: {', '.join(study.files)}",
         f"  the tables of {hospitals} hospitals, in a folder each, and of a newcomer, {newcomer}; an empty inbox",
         "  example.csv, to draft a study's file from; truth.json, which nobody has in a study",
     ]
-    print("\n".join(said))
+    print("\n".join(lines))
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""``mpmtl-prob schema``, ``keys``, ``message``, ``publish`` and ``predict``: every role at its own desk, from files."""
+"""Commands ``schema``, ``keys``, ``message``, ``publish`` and ``predict`` of ``mpmtl-prob``: each role, from files."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mpmtl_prob.releases import Release
     from mpmtl_prob.schema import Schema
 
-#: Room that is kept for a release before it is paid for.
+#: Bytes of disk space that are reserved for a release before it is paid for.
 _ROOM = 2_000_000
-#: What ends a process from outside: by hand, by a scheduler, or with a connection that is lost.
+#: Signals that end a process from outside: by hand, by a scheduler, or when a connection is lost.
 _INTERRUPTS = [
     number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
 ]
@@ -44,7 +44,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     predicting = command("predict", predict, "predictions for rows without a target, by a hospital's own model")
     predicting.add_argument("--model", type=Path, required=True, help="model.nc that fit --study has written")
     predicting.add_argument("--csv", type=Path, required=True, help="rows with the study's columns, one a line")
-    predicting.add_argument("--probability", type=float, default=0.9, help="of the intervals, default .9")
+    predicting.add_argument("--probability", type=float, default=0.9, help="probability of the intervals, default .9")
     predicting.add_argument(
         "--out", type=Path, required=True, help="CSV file to write, in the order of --csv; mode 0600"
     )
@@ -99,11 +99,11 @@ def _add_publish(command: Callable[..., argparse.ArgumentParser]) -> None:
         nargs="+",
         default=[],
         metavar="ID",
-        help="participants who never answered, which the guarantee does not hide; not for messages that somebody dislikes",
+        help="participants who never answered, which the guarantee does not hide; not for leaving out unwelcome messages",
     )
     publishing.add_argument("--key", type=Path, help="the curator's private key, where the study has its public one")
     publishing.add_argument(
-        "--ledger", type=Path, help="file that pays for the release; refuses what is over its total"
+        "--ledger", type=Path, help="ledger file that pays for the release, and refuses it if that exceeds the total"
     )
     publishing.add_argument(
         "--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta"
@@ -114,55 +114,55 @@ def _add_publish(command: Callable[..., argparse.ArgumentParser]) -> None:
 def study_options(
     parser: argparse.ArgumentParser | argparse._ArgumentGroup, *, participant: bool = True, required: bool = True
 ) -> None:
-    """Add ``--study`` and what goes with it."""
+    """Add ``--study`` and the options that belong to it."""
     parser.add_argument("--study", type=Path, required=required, help="the study's file, TOML or JSON")
     parser.add_argument(
-        "--accept-draft", action="store_true", help="also where sections of the study say settled = false"
+        "--accept-draft", action="store_true", help="accept a study that has sections with settled = false"
     )
     if participant:
         parser.add_argument("--participant", metavar="ID", help="whose rows; default the only one in --csv")
 
 
 def read_study(options: argparse.Namespace, *, check_promise: bool = True) -> Schema:
-    """Read the study, as of :meth:`Schema.read`. Raises ValueError for a file that is none, or that is still a draft."""
+    """Read the study by :meth:`Schema.read`. Raises ValueError for another kind of file, or one that is still a draft."""
     from mpmtl_prob.schema import Schema
 
     try:
-        found = Schema.read(options.study, check_promise=check_promise)
+        study = Schema.read(options.study, check_promise=check_promise)
     except ValueError as error:
         raise ValueError(f"--study: {error}") from None
-    if found.unsettled and not options.accept_draft:
+    if study.unsettled and not options.accept_draft:
         raise ValueError(
-            f"--study: expected a study that all have agreed on, got a draft: {', '.join(found.unsettled)} say "
+            f"--study: expected a study that all have agreed on, got a draft: {', '.join(study.unsettled)} say "
             "settled = false; settle these sections, or say --accept-draft"
         )
-    return found
+    return study
 
 
 def read_rows(path: Path) -> pd.DataFrame:
-    """Read a private table, every cell as it is written."""
+    """Read a private table, with every cell as it is written."""
     from mpmtl_prob._util.files import read_cells
 
     return read_cells("--csv", path)
 
 
 def tell(options: argparse.Namespace, text: str) -> None:
-    """Say something beside what is printed."""
+    """Print a remark to standard error."""
     print(f"mpmtl-prob {options.name}: {text}", file=sys.stderr)
 
 
 @contextmanager
 def warnings_told(options: argparse.Namespace) -> Iterator[None]:
-    """What is warned of is said in a line."""
+    """Print warnings as one line each."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    for one in caught:
-        tell(options, f"warning: {one.message}")
+    for warning in caught:
+        tell(options, f"warning: {warning.message}")
 
 
 def check_new(option: str, path: Path) -> None:
-    """Raise ValueError where a file is there already, or none can be written."""
+    """Raise ValueError if the file exists already, or cannot be written."""
     from mpmtl_prob._util.files import check_place
 
     if os.path.lexists(path):
@@ -217,7 +217,7 @@ def write_keys(options: argparse.Namespace) -> None:
 
 
 def say(options: argparse.Namespace, said: dict[str, Any], text: str) -> None:
-    """Print what a command has to say, as JSON or in words."""
+    """Print the result of a command, as JSON or in words."""
     if options.json:
         print_json(said)
     else:
@@ -225,7 +225,7 @@ def say(options: argparse.Namespace, said: dict[str, Any], text: str) -> None:
 
 
 def message(options: argparse.Namespace) -> None:
-    """Make a message, show it, ask, and write it."""
+    """Compute a message, show it, ask, and write it."""
     from mpmtl_prob import desk
 
     study, key = read_study(options), own_key(options, "participant")
@@ -234,12 +234,12 @@ def message(options: argparse.Namespace) -> None:
         raise ValueError("--csv: expected this hospital's rows, or --no-estimate with --participant, got neither")
     with warnings_told(options):
         rows = None if options.no_estimate else read_rows(options.csv)
-        found = desk.make_message(study, rows, options.participant, no_estimate=options.no_estimate)
-    for line in found.told:
+        proposed = desk.make_message(study, rows, options.participant, no_estimate=options.no_estimate)
+    for line in proposed.told:
         tell(options, line)
-    agreed = agree(options, found)
+    agreed = agree(options, proposed)
     written = agreed.save(options.out, key)
-    said = {
+    result = {
         "participant": agreed.participant,
         "study": study.digest,
         "rows": agreed.rows,
@@ -247,11 +247,11 @@ def message(options: argparse.Namespace) -> None:
         "written": [str(path) for path in written],
     }
     own = f"; {written[1]} is your own copy, which fit needs and nobody else gets" if len(written) > 1 else ""
-    say(options, said, f"written to {written[0]}, for the curator{own}")
+    say(options, result, f"written to {written[0]}, for the curator{own}")
 
 
-def agree(options: argparse.Namespace, found: Message, seen: str | None = None) -> Message:
-    """Return the message that leaves, after it was shown, and by whom it is ``seen``.
+def agree(options: argparse.Namespace, proposed: Message, seen: str | None = None) -> Message:
+    """Show the message and ask for agreement; return the message that leaves. ``seen`` says who sees it.
 
     Raises:
         ValueError: nobody agreed.
@@ -259,25 +259,25 @@ def agree(options: argparse.Namespace, found: Message, seen: str | None = None) 
     from mpmtl_prob.desk import make_message
 
     if options.yes:
-        print(found.describe(seen=seen), file=sys.stderr)
-        return found
+        print(proposed.describe(seen=seen), file=sys.stderr)
+        return proposed
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         raise ValueError("--yes: expected it where there is no terminal to ask on, got none; nothing was written")
-    print(found.describe(numbers=True, seen=seen), file=sys.stderr)
+    print(proposed.describe(numbers=True, seen=seen), file=sys.stderr)
     print(
         'Write this message? "yes"; or "no estimate", which says nothing of your rows while you still take part; or "stop": ',
         end="", file=sys.stderr, flush=True,
     )  # fmt: skip
     answer = sys.stdin.readline().strip().lower()
     if answer == "yes":
-        return found
+        return proposed
     if answer == "no estimate":
-        return make_message(found.schema, None, found.participant, no_estimate=True)
+        return make_message(proposed.schema, None, proposed.participant, no_estimate=True)
     raise ValueError("nobody said yes, and nothing was written")
 
 
 def own_key(options: argparse.Namespace, role: str) -> Any:
-    """The private key that an option names, if it does."""
+    """Read the private key that the option names, if it is given."""
     from mpmtl_prob.desk.keys import read_key
 
     return None if options.key is None else read_key(options.key, role)
@@ -296,11 +296,11 @@ def publish(options: argparse.Namespace) -> None:
             f"without {', '.join(inbox.without)}: the release is of {len(inbox.messages)}, and its noise and delta are those "
             "of so many. That they are not in it is not covered by the guarantee",
         )
-    law = inbox.terms
+    terms = inbox.terms
     delta = study.promise["delta"] or _delta(len(inbox.messages))
     if options.ledger is not None and options.total is None and not options.ledger.exists():
         raise ValueError("--total: expected the eps that a new ledger declares, such as --total 2, got none")
-    ledger = open_ledger(options, delta=delta, adjacency=law.adjacency, unit="task")
+    ledger = open_ledger(options, delta=delta, adjacency=terms.adjacency, unit="task")
     with until_written(options.out):
         release = desk.publish(inbox, ledger=ledger)
         written = write_release(options, release)
@@ -331,24 +331,24 @@ def _facts(inbox: Inbox, release: Release, written: Path) -> dict[str, Any]:
 
 @contextmanager
 def held_interrupts() -> Iterator[None]:
-    """An interrupt waits until this is done, and is one then."""
-    held: list[int] = []
+    """Defer interrupts until the block is done, and raise KeyboardInterrupt then."""
+    deferred: list[int] = []
     before: dict[int, Any] = {}
     try:
         for number in _INTERRUPTS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
-                before[number] = signal.signal(number, lambda number, _: held.append(number))
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores a signal
+                before[number] = signal.signal(number, lambda number, _: deferred.append(number))
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if held:
+    if deferred:
         raise KeyboardInterrupt
 
 
 @contextmanager
 def until_written(path: Path) -> Iterator[None]:
-    """Keep room for a release before it is paid for, and hold interrupts back until it is written."""
+    """Reserve disk space for a release before it is paid for, and defer interrupts until it is written."""
     reserved = Path(f"{path}.{os.getpid()}.reserved")
     try:
         with open(reserved, "wb") as file:
@@ -363,21 +363,21 @@ def until_written(path: Path) -> Iterator[None]:
 
 
 def write_release(options: argparse.Namespace, release: Release) -> Path:
-    """Where a release is that was paid for: elsewhere, if need be."""
+    """Write a release that is paid for, in another place if necessary; return the path."""
     try:
-        if os.path.lexists(options.out):  # since it was looked for
+        if os.path.lexists(options.out):  # created since it was checked
             raise FileExistsError(options.out)
         release.save(options.out)
     except OSError:
         elsewhere = Path(tempfile.mkdtemp(prefix="mpmtl-prob-")) / options.out.name
         release.save(elsewhere)
         return elsewhere
-    found: Path = options.out
-    return found
+    written: Path = options.out
+    return written
 
 
 def fit(options: argparse.Namespace) -> None:
-    """Fit a hospital's own model, and write what it is to have in a folder."""
+    """Fit a hospital's own model, and write its results to a folder."""
     from mpmtl_prob import Release, desk
     from mpmtl_prob.sampling.nuts import WARMUP
 
@@ -401,13 +401,13 @@ def fit(options: argparse.Namespace) -> None:
         tell(options, line)
     write_results(own, options.out)
     _tell_model(options, own)
-    if own.shared.num_draws < options.draws:  # the files hold what was drawn by then
+    if own.shared.num_draws < options.draws:  # interrupted: the files have the draws up to then
         raise KeyboardInterrupt
 
 
 @contextmanager
 def results_folder(folder: Path) -> Iterator[None]:
-    """A folder for its owner alone, made before anything is sampled; gone again where nothing came to be in it."""
+    """Make a folder that only its owner can read before anything is sampled; remove a new one if there are no results."""
     new = not folder.exists()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -419,7 +419,7 @@ def results_folder(folder: Path) -> Iterator[None]:
 
 
 def _own_message(options: argparse.Namespace, study: Schema, lattice: float | None) -> Message | None:
-    """The message that was sent, if any. Raises ValueError where it is not said whether one was."""
+    """Read the message that was sent, if any. Raises ValueError if it is not known whether one was."""
     from mpmtl_prob.desk import Message
 
     if options.message is not None:
@@ -443,7 +443,7 @@ def _own_message(options: argparse.Namespace, study: Schema, lattice: float | No
 
 
 def write_results(own: OwnModel, folder: Path) -> None:
-    """Write the model, its coefficients and the average effects for their owner alone."""
+    """Write the model, its coefficients and the average effects for their owner only."""
     from mpmtl_prob._util.files import write_text
 
     own.save(folder / MODEL)
@@ -506,17 +506,19 @@ def predict(options: argparse.Namespace) -> None:
 
     own, rows = OwnModel.load(options.model), read_rows(options.csv)
     check_new("--out", options.out)
-    found = own.predict(rows, options.probability)
-    found.index = found.index + 1
-    found.index.name = "row"
-    write_text(options.out, found.to_csv(), private=True)
-    none = int(found["mean"].isna().sum())
+    predictions = own.predict(rows, options.probability)
+    predictions.index = predictions.index + 1
+    predictions.index.name = "row"
+    write_text(options.out, predictions.to_csv(), private=True)
+    none = int(predictions["mean"].isna().sum())
     if none:
-        tell(options, f"{none} of {len(found)} {own.schema.row}s have no prediction, as the study drops such rows")
-    target, said = own.schema.target, {"rows": len(found), "without": none, "out": str(options.out)}
+        tell(
+            options, f"{none} of {len(predictions)} {own.schema.row}s have no prediction, as the study drops such rows"
+        )
+    target, said = own.schema.target, {"rows": len(predictions), "without": none, "out": str(options.out)}
     what = f"the probability of {target.values.levels[1]}" if isinstance(target.values, Category) else target.column
     say(
         options,
         said,
-        f"written to {options.out}: {len(found)} rows, {options.probability:.0%} intervals of {what}",
+        f"written to {options.out}: {len(predictions)} rows, {options.probability:.0%} intervals of {what}",
     )

@@ -1,4 +1,4 @@
-"""``mpmtl-prob federated``: one release over many sites, in this process or by processes on this machine."""
+"""Command ``mpmtl-prob federated``: one release over many sites, in this process or by processes on this machine."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _TRUST = ("curator", "secure_sum", "no_curator")
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """The command and its options."""
+    """Add the command and its options."""
     parser = command("federated", run, "one release over many sites: whom --trust trusts with what, and what each sees")
     parser.add_argument("what", metavar="WHAT", help="; ".join(f"{name}: {text}" for name, text in WHAT.items()))
     parser.add_argument("--data", default="synthetic_low_rank", help="synthetic_low_rank, school, ...; see demo")
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--trust", default="secure_sum", help=f"{', '.join(_TRUST)}: who sees what")
     parser.add_argument(
-        "--draws", type=int, default=300, help="demo: of NUTS per chain, and as many to adapt, up to 140"
+        "--draws", type=int, default=300, help="demo: draws of NUTS per chain; warmup takes as many, up to 140"
     )
-    parser.add_argument("--folder", type=Path, help="sites: folder for everything that they write")
-    parser.add_argument("--nodes", type=int, default=3, help="sites: how many, each with its part of the tasks")
+    parser.add_argument("--folder", type=Path, help="sites: folder for all files that they write")
+    parser.add_argument("--nodes", type=int, default=3, help="sites: number of nodes, each with its part of the tasks")
     parser.add_argument("--timeout", type=float, default=300.0, help="sites: seconds for every stage")
     parser.add_argument("--insecure", action="store_true", help="sites: without TLS, and any node is admitted")
     parser.add_argument("--signed", action="store_true", help="sites: with long-term keys of the sites")
@@ -44,7 +44,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """What was asked for. Raises ValueError for something else."""
+    """Run the requested mode. Raises ValueError for an unknown one."""
     from mpmtl_prob.cli import demo
 
     if options.what not in WHAT:
@@ -81,7 +81,9 @@ def _sites(options: argparse.Namespace) -> None:
             f"--folder: the sites in {str(options.folder)!r} have answered a run, and answer one; take another"
         )
     parts, config = _of_demo(options) if options.study is None else stages.of_study(options)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # exits through `finally`, which ends the processes that were started
     try:
         with Sites(options.folder, parts, tls=not options.insecure, signed=options.signed) as sites:
             outcome = sites.run(config, progress_bar=shows_progress(options))
@@ -100,7 +102,7 @@ def _sites(options: argparse.Namespace) -> None:
 
 
 def _of_demo(options: argparse.Namespace) -> tuple[list[Config], Config]:
-    """Configurations of nodes and of the run, of a demonstration's data."""
+    """Return configurations of the nodes and of the run, for a demonstration's data."""
     from mpmtl_prob.cli import demo
 
     tasks, _, _ = demo.load(options.data, options.seed)
@@ -114,6 +116,6 @@ def _of_demo(options: argparse.Namespace) -> tuple[list[Config], Config]:
 
 
 def _names(tasks: TaskData) -> str:
-    """Of features as a configuration holds them, or how many there are."""
+    """Return names of features as a configuration holds them, or their number."""
     named = all(isinstance(name, str) for name in tasks.features)
     return ",".join(map(str, tasks.features)) if named else str(tasks.num_features)

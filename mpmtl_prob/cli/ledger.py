@@ -1,4 +1,4 @@
-"""``mpmtl-prob ledger``: what is spent of a budget, and what it would still pay for."""
+"""Command ``mpmtl-prob ledger``: what is spent of a budget, and what it would still pay for."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print the ledger, and when it was charged."""
+    """Print the ledger, and the times of its charges."""
     from mpmtl_prob.privacy import Ledger
 
     if not options.ledger.is_file():
         raise ValueError(f"ledger: expected a file that publish or release has charged, got {str(options.ledger)!r}")
     ledger = Ledger(options.ledger)
-    spent, left, charges = ledger.spent_adaptively if ledger.adaptive else ledger.spent, ledger.left, ledger.charges()
+    spent = ledger.spent_adaptively if ledger.adaptive else ledger.spent
+    left = ledger.left
+    charges = ledger.charges()
     if options.json:
-        said = {name: getattr(ledger, name) for name in ("epsilon", "delta", "adjacency", "unit", "adaptive")}
-        said |= {"spent": spent.epsilon, "left": None if left is None else left.epsilon}
-        print_json(said | {"charges": [{"time": one.time, "rounds": len(one.mechanisms)} for one in charges]})
+        facts = {name: getattr(ledger, name) for name in ("epsilon", "delta", "adjacency", "unit", "adaptive")}
+        facts |= {"spent": spent.epsilon, "left": None if left is None else left.epsilon}
+        listed = [{"time": charge.time, "rounds": len(charge.mechanisms)} for charge in charges]
+        print_json(facts | {"charges": listed})
         return
     print(ledger)
-    for one in charges:
-        rounds = "one round" if len(one.mechanisms) == 1 else f"{len(one.mechanisms)} rounds"
-        print(f"  charged {one.time:%Y-%m-%d %H:%M} UTC: {rounds}")
+    for charge in charges:
+        rounds = "one round" if len(charge.mechanisms) == 1 else f"{len(charge.mechanisms)} rounds"
+        print(f"  charged {charge.time:%Y-%m-%d %H:%M} UTC: {rounds}")

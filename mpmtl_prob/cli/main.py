@@ -1,4 +1,4 @@
-"""The command line: thin, over the same functions as the library."""
+"""Entry point of the command line: parser, examples and exit status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mpmtl_prob.cli import adapt, demonstration, desk, federated, ledger, plan, 
 _EXAMPLES = """examples:
   mpmtl-prob demo                                   the papers' synthetic data, every arm, about a minute
   mpmtl-prob demo --data school --epsilon 0.3 1 3
-  mpmtl-prob example trial                          a made-up study of thirty hospitals, as files, to try the next ones on
+  mpmtl-prob example trial                          a simulated study of thirty hospitals, for the next commands
   mpmtl-prob schema  --from example.csv --task hospital --target stay --tasks 30 --epsilon 1 --out study.toml
   mpmtl-prob message --study study.toml --csv mine.csv --out message.json             every hospital, from its own rows
   mpmtl-prob publish --study study.toml --messages inbox --ledger ledger.db --total 1 --out release.nc        the curator
@@ -36,11 +36,11 @@ _EXAMPLES = """examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         _run(options)
-        if sys.stdout is not None:  # which was closed before the start
+        if sys.stdout is not None:  # None if it was closed before the start
             sys.stdout.flush()
     except BrokenPipeError:
         return _unread()
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _unread() -> int:
-    """Nobody reads what is printed any more, and has no use for a word about it, which Python would add at its end."""
+    """Redirect output that nobody reads any more, as Python would print an error about it at exit; return the status."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 141
@@ -65,9 +65,9 @@ def _run(options: argparse.Namespace) -> None:
 
     from mpmtl_prob.sampling.runs import raise_on_interrupt
 
-    jax.config.update("jax_enable_x64", True)  # before it computes anything
-    gc.set_threshold(50_000, 50, 100)  # tracing leaves a million objects that live on: visit them less often
-    with nullcontext() if options.command is tasks.fit else raise_on_interrupt():  # of a fit a part is worth having
+    jax.config.update("jax_enable_x64", True)  # before any computation
+    gc.set_threshold(50_000, 50, 100)  # tracing keeps a million objects alive: collect less often
+    with nullcontext() if options.command is tasks.fit else raise_on_interrupt():  # an interrupted fit saves its draws
         options.command(options)
 
 
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         )
         sub.set_defaults(command=run, name=name)
         sub.add_argument("--json", action="store_true", help="print JSON instead of a table or a sentence")
-        sub.add_argument("--seed", type=int, default=0, help="of splits, folds and samplers; never of a release")
+        sub.add_argument("--seed", type=int, default=0, help="seed of splits, folds and samplers; never of a release")
         sub.add_argument("--quiet", action="store_true", help="no progress bars")
         return sub
 
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Reads the version when it is asked for, which takes a while."""
+    """Action that reads the version only on request, as this takes a while."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_ledger(options: argparse.Namespace, **declared: Any) -> Ledger | None:
-    """Open the ledger that pays, if one does. Raises ValueError for options that only a ledger could take."""
+    """Open the ledger that pays, if one is given. Raises ValueError for options that need a ledger."""
     from mpmtl_prob.privacy import Ledger
 
     adaptive = getattr(options, "adaptive", False)
@@ -34,10 +34,10 @@ def exclude_option(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def tell_features(options: argparse.Namespace, features: Sequence[Any]) -> None:
-    """Say once, beside what is printed, which columns were taken since nobody named any: an outcome may be among them."""
+    """Print which columns became features when nobody named any, as an outcome may be among them."""
     print(
         f"mpmtl-prob {options.name}: features are all other columns, {len(features)}: {', '.join(map(str, features))}; "
-        "--exclude leaves columns out that are no features, such as another outcome",
+        "--exclude leaves out columns that are not features, such as another outcome",
         file=sys.stderr,
     )
 
@@ -63,24 +63,24 @@ def reference_option(parser: argparse.ArgumentParser) -> None:
 
 
 def read_reference(options: argparse.Namespace) -> Reference | None:
-    """Read the reference values, if any. Raises ValueError for a file that holds something else, by its key."""
+    """Read the reference values, if any. Raises ValueError for an invalid file, with the key at fault."""
     from mpmtl_prob.data import reference
 
     return None if options.reference is None else reference.read_reference(options.reference, "--reference")
 
 
 def shows_progress(options: argparse.Namespace) -> bool:
-    """Whether a bar is shown: on a terminal. Elsewhere it would be hundreds of lines, and one says that it takes a while."""
+    """Return True on a terminal; elsewhere print one line in place of the hundreds that a bar would print."""
     if options.quiet:
         return False
     if sys.stderr is not None and sys.stderr.isatty():
         return True
-    print(f"mpmtl-prob {options.name}: at work; there are progress bars on a terminal alone", file=sys.stderr)
+    print(f"mpmtl-prob {options.name}: at work; progress bars are shown on a terminal only", file=sys.stderr)
     return False
 
 
 def print_json(said: Any) -> None:
-    """Print one valid JSON document: numbers that are none, or infinite, are null."""
+    """Print one valid JSON document; nan and infinite numbers become null."""
     print(json.dumps(_plain(said), indent=2, allow_nan=False, default=str), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""``mpmtl-prob plan``: is a study worth it and at which eps, and how many people a wanted error needs."""
+"""Command ``mpmtl-prob plan``: whether a study is worth it and at which eps, or the people that a wanted error needs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ _OF_STUDIES = ("study", "tasks", "rows", "explained", "common", "standard_error"
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command and its options."""
     parser = command("plan", run, "is a study worth it, and at which eps; or how many people a wanted error needs")
-    parser.add_argument("--epsilon", type=float, nargs="+", help="of a study to compare; of one person, one")
-    parser.add_argument("--delta", type=float, help="beside it; of a study default its own, else 1 / (m log m)")
+    parser.add_argument(
+        "--epsilon", type=float, nargs="+", help="budgets to compare, for a study; one budget, for people"
+    )
+    parser.add_argument("--delta", type=float, help="delta with it; for a study its own by default, else 1 / (m log m)")
     parser.add_argument(
         "--features", type=int, help="columns of a study; or questions to which everybody answers yes or no"
     )
     parser.add_argument("--out", type=Path, help="picture to write")
     study = parser.add_argument_group(
-        "a study: what one release is worth to those who take part, by public numbers alone"
+        "a study: what one release is worth to those who take part, from public numbers only"
     )
     study.add_argument("--rows", metavar="FROM-TO", help="rows of a task, such as 20-200 or 50")
     study.add_argument("--study", type=Path, help="the study's file; or give --tasks and --features")
@@ -39,17 +41,19 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     study.add_argument("--common", type=float, help="share of that which is the same in all tasks (.7)")
     study.add_argument(
-        "--standard-error", type=float, help="of an average effect, that is wanted: at which eps is it reached?"
+        "--standard-error",
+        type=float,
+        help="wanted standard error of an average effect: the plan says at which eps it is reached",
     )
     people = parser.add_argument_group("threat models: before one other person, all others, everybody")
+    people.add_argument("--error", type=float, help="wanted error: the expectation of (estimate - mean)^2 / 4, at most")
     people.add_argument(
-        "--error", type=float, help="that is wanted: the expectation of (estimate - mean)^2 / 4, at most"
+        "--people", type=int, help="number of people, whose error is then computed, with or without --error"
     )
-    people.add_argument("--people", type=int, help="the error that so many people have, with or without --error")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the plan, and draw it where a place for the picture is given."""
+    """Print the plan, and draw it if a path for the picture is given."""
     asked = [name for name in _OF_STUDIES if getattr(options, name) is not None]
     of_people = [name for name in _OF_PEOPLE if getattr(options, name) is not None]
     if asked and of_people:
@@ -57,15 +61,15 @@ def run(options: argparse.Namespace) -> None:
     if not asked and not of_people:
         raise ValueError("plan: expected --rows, with --study or --tasks, of a study; or --error or --people")
     plan = _of_study(options) if asked else _of_people(options)
-    said = json.dumps(plan.to_dict(), indent=2) if options.json else str(plan)
+    text = json.dumps(plan.to_dict(), indent=2) if options.json else str(plan)
     if options.out is not None:
         try:
             options.out.parent.mkdir(parents=True, exist_ok=True)
             plan.picture(options.out)
-            said += "" if options.json else f"\n\nwritten to {options.out}"
-        except ImportError as error:  # the numbers are all that was asked for
+            text += "" if options.json else f"\n\nwritten to {options.out}"
+        except ImportError as error:  # the numbers are printed without a picture
             print(f"mpmtl-prob plan: no picture: {error}", file=sys.stderr)
-    print(said)
+    print(text)
 
 
 def _of_people(options: argparse.Namespace) -> Plan:
@@ -93,7 +97,7 @@ def _of_study(options: argparse.Namespace) -> StudyPlan:
     if options.standard_error is not None:
         positive("--standard-error", options.standard_error)
     given = {name: getattr(options, name) for name in ("explained", "common") if getattr(options, name) is not None}
-    rest = given | {
+    arguments = given | {
         "epsilons": options.epsilon or EPSILONS,
         "delta": options.delta,
         "wanted": options.standard_error,
@@ -105,12 +109,12 @@ def _of_study(options: argparse.Namespace) -> StudyPlan:
             raise ValueError(f"--{doubled[0]}: expected none with --study, which says it")
         study = Schema.read(options.study)
         units = {name: column.unit for name, column in study.columns.items() if isinstance(column, Number)}
-        rest |= {"task": study.task, "target_unit": study.target.unit, "column_units": units}
-        return plan_study(study.spec, study.num_tasks, study.coefficients, _rows(options.rows), **rest)
+        arguments |= {"task": study.task, "target_unit": study.target.unit, "column_units": units}
+        return plan_study(study.spec, study.num_tasks, study.coefficients, _rows(options.rows), **arguments)
     if missing := [name for name in ("tasks", "features") if getattr(options, name) is None]:
         raise ValueError(f"--{missing[0]}: expected it, or --study, got none")
     epsilon = 1.0 if not options.epsilon else options.epsilon[len(options.epsilon) // 2]
-    return plan_study(epsilon, options.tasks, options.features, _rows(options.rows), **rest)
+    return plan_study(epsilon, options.tasks, options.features, _rows(options.rows), **arguments)
 
 
 def _rows(said: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""``mpmtl-prob report``: a page for the board of whoever takes part."""
+"""Command ``mpmtl-prob report``: a page for the board of a participant."""
 
 from __future__ import annotations
 

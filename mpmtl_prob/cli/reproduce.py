@@ -1,4 +1,4 @@
-"""``mpmtl-prob reproduce``: the papers' experiments, one after the other."""
+"""Command ``mpmtl-prob reproduce``: the papers' experiments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-#: the keys of studies.papers.EXPERIMENTS, said here so that --help need not import JAX
+#: Keys of studies.papers.EXPERIMENTS, repeated here so that --help does not import JAX.
 EXPERIMENTS = (
     *(f"fig{k}" for k in range(2, 11)), "training", "training-lsoa2", "threat-models", "adaptation",
 )  # fmt: skip
@@ -31,13 +31,13 @@ def papers() -> ModuleType:
             "the papers' experiments stand next to the package in its repository and are not installed with it: clone the "
             "repository, run `pip install --editable .` in it, and type this command again"
         )
-    if str(root) not in sys.path:  # as where the package was found by a path to it
+    if str(root) not in sys.path:  # needed if the package was imported from another folder
         sys.path.append(str(root))
     return import_module("studies.papers")
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """The command and its options."""
+    """Add the command and its options."""
     parser = command("reproduce", run, "the papers' experiments; a run that was interrupted goes on where it stopped")
     parser.add_argument(
         "experiment", metavar="NAME", help=f"{', '.join(EXPERIMENTS)}, all, or page: write the results page"
@@ -48,7 +48,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="fewer replications, candidates and budgets: under half an hour for all, on two cores, instead of hours",
     )
     parser.add_argument("--workers", type=int, default=2, help="processes that compute side by side; default 2")
-    parser.add_argument("--replications", type=int, help="instead of those of the settings")
+    parser.add_argument("--replications", type=int, help="number of replications, instead of that of the settings")
     parser.add_argument(
         "--data", nargs="+", metavar="KIND", help="only these data sets of an experiment, such as 'low rank'"
     )
@@ -57,7 +57,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """One experiment, all of them, or the page. Raises ValueError for another name."""
+    """Run one experiment, all of them, or write the page. Raises ValueError for another name."""
     experiments = papers()
     if options.experiment == "page":
         experiments.page.write(options.out, options.page)
@@ -69,13 +69,13 @@ def run(options: argparse.Namespace) -> None:
     with experiments.Workers(options.workers) if options.workers != 1 else nullcontext() as workers:
         for name in names:
             try:
-                found = _experiment(name, options, workers)
-            except FileNotFoundError as error:  # of all experiments the others do not need that file
+                results = _experiment(name, options, workers)
+            except FileNotFoundError as error:  # the other experiments do not need that file
                 if len(names) == 1:
                     raise
                 print(f"mpmtl-prob reproduce: {name} left out. {error}", file=sys.stderr)
                 continue
-            print(json.dumps(found) if options.json else experiments.page.brief(found), flush=True)
+            print(json.dumps(results) if options.json else experiments.page.brief(results), flush=True)
 
 
 def _experiment(name: str, options: argparse.Namespace, workers: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``mpmtl-prob federated step`` and ``coordinate``: a run without a curator from files, one stage a call."""
+"""Commands ``federated step`` and ``federated coordinate``: a run without a curator from files, one stage per call."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _AGREED = "agreed.json"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the two."""
+    """Add the options of both commands."""
     group = parser.add_argument_group("step and coordinate")
     study_options(group, required=False)
     group.add_argument("--csv", type=Path, help="step: this site's rows, one a line; sites: those of all")
-    group.add_argument(
-        "--state", type=Path, help="folder that keeps what is needed for the next call; nobody else reads it"
-    )
-    group.add_argument("--inbox", type=Path, help="folder with what the others say")
-    group.add_argument("--outbox", type=Path, help="folder for what this side says, to be brought to the others")
+    group.add_argument("--state", type=Path, help="private folder that keeps what is needed for the next call")
+    group.add_argument("--inbox", type=Path, help="folder with files from the others")
+    group.add_argument("--outbox", type=Path, help="folder for files to the others, which you bring to them")
     group.add_argument(
         "--no-estimate", action="store_true", help='step: send "no estimate", which says nothing of any row'
     )
     group.add_argument("--key", type=Path, help="step: this site's private key, where the study has its public one")
     group.add_argument("--yes", action="store_true", help="step, sites: agree without being asked, in a script")
-    group.add_argument("--close", action="store_true", help="coordinate: go on; who has not answered has vanished")
-    group.add_argument("--dropouts", type=int, help="coordinate: how many sites may vanish; default a third")
     group.add_argument(
-        "--colluders", type=int, default=1, help="coordinate: how many may tell all they know; default 1"
+        "--close", action="store_true", help="coordinate: go on; sites that have not answered count as vanished"
+    )
+    group.add_argument("--dropouts", type=int, help="coordinate: number of sites that may vanish; default a third")
+    group.add_argument(
+        "--colluders", type=int, default=1, help="coordinate: number of sites that may reveal all they know; default 1"
     )
     group.add_argument("--ledger", type=Path, help="file that pays: coordinate's, or a site's with no_curator")
     group.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
@@ -64,7 +64,7 @@ def _needed(options: argparse.Namespace, *names: str) -> None:
 
 
 def step(options: argparse.Namespace) -> None:
-    """Answer what waits in the inbox, if anything does."""
+    """Answer the stage that waits in the inbox, if there is one."""
     from mpmtl_prob.desk.site import SiteDesk
     from mpmtl_prob.federated import RunRefused
 
@@ -86,14 +86,14 @@ def step(options: argparse.Namespace) -> None:
             written = site.answer(asked, lambda: _rows(options, study), options.outbox)
     except RunRefused as error:
         raise ValueError(str(error)) from error
-    said: dict[str, Any] = {"run": asked.run, "answered": asked.stage, "written": str(written)}
+    result: dict[str, Any] = {"run": asked.run, "answered": asked.stage, "written": str(written)}
     if site.own_copy.exists():
-        said["own_copy"] = str(site.own_copy)
-    say(options, said, f"answered {asked.stage}: {written}, for the server")
+        result["own_copy"] = str(site.own_copy)
+    say(options, result, f"answered {asked.stage}: {written}, for the server")
 
 
 def _agree(options: argparse.Namespace, study: Schema, site: SiteDesk) -> None:
-    """Ask once a study, before anything is said, and remember the answer."""
+    """Ask once per study for agreement, before anything leaves, and remember the answer."""
     from mpmtl_prob._util.files import write_text
     from mpmtl_prob.desk import make_message
 
@@ -105,33 +105,33 @@ def _agree(options: argparse.Namespace, study: Schema, site: SiteDesk) -> None:
         raise ValueError("--csv: expected this site's rows, or --no-estimate, got neither")
     with warnings_told(options):
         rows = None if options.no_estimate else read_rows(options.csv)
-        found = make_message(study, rows, options.participant, no_estimate=options.no_estimate)
-    for line in found.told:
+        proposed = make_message(study, rows, options.participant, no_estimate=options.no_estimate)
+    for line in proposed.told:
         tell(options, line)
     seen = {
         "curator": "the server",
         "secure_sum": f"nobody; the server sees the sum over all {study.task}s, and adds the noise",
         "no_curator": f"nobody; each {study.task} adds noise, and the sum is seen with it alone",
     }[options.trust]
-    agreed = agree(options, found, seen)
+    agreed = agree(options, proposed, seen)
     options.no_estimate = agreed.says_nothing
     write_text(place, json.dumps({"study": study.digest, "no_estimate": agreed.says_nothing}), private=True)
 
 
 def _rows(options: argparse.Namespace, study: Schema) -> TaskData | None:
-    """The rows of this site; None where it sends no estimate, or none is left."""
+    """Return the rows of this site; None if it sends no estimate, or no row is left."""
     from mpmtl_prob.schema import read_rows as rows_of
 
     if options.no_estimate:
         return None
     if options.csv is None:
         raise ValueError("--csv: expected this site's rows at this stage, got none")
-    found = rows_of(study, read_rows(options.csv), options.participant)
-    return found.tasks(study) if len(found.kept) else None
+    rows = rows_of(study, read_rows(options.csv), options.participant)
+    return rows.tasks(study) if len(rows.kept) else None
 
 
 def coordinate(options: argparse.Namespace) -> None:
-    """Ask the next stage of all sites once all have answered the last one; at the end, write the release."""
+    """Ask all sites for the next stage once they have answered the last; write the release at the end."""
     from mpmtl_prob.desk.coordinator import Coordinator
     from mpmtl_prob.federated import TooFewOwners
 
@@ -163,11 +163,11 @@ def coordinate(options: argparse.Namespace) -> None:
 
 
 def _told_stage(options: argparse.Namespace, server: Coordinator, written: list[Path], waiting: list[str]) -> None:
-    said = {"run": server.run, "stage": server.stage, "written": [str(path) for path in written], "waiting": waiting}
+    facts = {"run": server.run, "stage": server.stage, "written": [str(path) for path in written], "waiting": waiting}
     if waiting:
-        say(options, said, f"stage {server.stage}: waiting for {', '.join(waiting)}; or go on without them by --close")
+        say(options, facts, f"stage {server.stage}: waiting for {', '.join(waiting)}; or go on without them by --close")
     else:
-        say(options, said, f"stage {server.stage}: {len(written)} files in {options.outbox}, one for every site")
+        say(options, facts, f"stage {server.stage}: {len(written)} files in {options.outbox}, one for every site")
 
 
 def _finish(options: argparse.Namespace, study: Schema, server: Coordinator) -> None:
@@ -179,19 +179,19 @@ def _finish(options: argparse.Namespace, study: Schema, server: Coordinator) -> 
         release = server.settle(ledger=ledger)
         written = write_release(options, release)
     assert server.summed is not None
-    said = {"run": server.run, "stage": None, "sites": server.summed.sites, "out": str(written)}
-    say(options, said | {"guarantee": release.guarantee.to_dict()}, f"{release}\nwritten to {written}, for everybody")
+    facts = {"run": server.run, "stage": None, "sites": server.summed.sites, "out": str(written)}
+    say(options, facts | {"guarantee": release.guarantee.to_dict()}, f"{release}\nwritten to {written}, for everybody")
 
 
 def of_study(options: argparse.Namespace) -> tuple[list[Config], Config]:
-    """Configurations of nodes and of a run of ``sites``, of a study whose rows are all in one table on this machine."""
+    """Return configurations of nodes and of a run of ``sites``, for a study with all rows in one table on this machine."""
     _needed(options, "csv")
     study = read_study(options)
     if not study.participants:
         raise ValueError("--study: expected a file that lists its participants, who are shared out among the nodes")
     if not 2 <= options.nodes <= study.num_tasks:
         raise ValueError(f"--nodes: expected 2 to {study.num_tasks}, the number of {study.task}s, got {options.nodes}")
-    study.tasks(read_rows(options.csv))  # what would be refused by a node, before any is started
+    study.tasks(read_rows(options.csv))  # finds what a node would refuse, before any node starts
     if not options.yes:
         raise ValueError(
             f"--yes: expected it, as messages of all {study.num_tasks} {study.task}s leave their nodes; what leaves one, and "
@@ -204,5 +204,5 @@ def of_study(options: argparse.Namespace) -> tuple[list[Config], Config]:
         "agreed": study.digest,
     }
     ids = [study.participants[i :: options.nodes] for i in range(options.nodes)]
-    parts: list[Config] = [common | {"participants": ",".join(each)} for each in ids]
+    parts: list[Config] = [common | {"participants": ",".join(names)} for names in ids]
     return parts, {"study": common["study"], "trust": options.trust, "timeout": options.timeout, "dropouts": 0}

@@ -1,4 +1,4 @@
-"""``mpmtl-prob release``, ``fit`` and ``compare``: related tasks, from a table to a release, posteriors and a comparison."""
+"""Commands ``release``, ``fit`` and ``compare`` of ``mpmtl-prob``: from a table of tasks to a release and posteriors."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from mpmtl_prob.inference import OwnerEffects, OwnerPosteriors
     from mpmtl_prob.releases import Release
 
-#: Options that say which columns of a CSV file are what.
+#: Options that describe the columns of a CSV file.
 _OF_CSV = ("task", "target", "features", "exclude", "exposure", "weights", "intercept")
-#: Of so many tasks coefficients are printed; of more they are in a file.
+#: Number of tasks whose coefficients are printed; those of more tasks go to a file.
 _PRINTED = 5
 
 
@@ -38,13 +38,13 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     for reader in readers:
         reader.add_argument(
             "--likelihood",
-            help="gaussian, the default; student_t; or bernoulli, of labels -1 and 1; with reference values that "
-            "of their outcome: of counts negative_binomial or poisson",
+            help="gaussian, the default; student_t; or bernoulli, for labels -1 and 1; with reference values that "
+            "of their outcome: for counts negative_binomial or poisson",
         )
 
 
 def _add_release(command: Callable[..., argparse.ArgumentParser]) -> None:
-    publish = command("release", release, "let out the tasks' perturbed second moment, once")
+    publish = command("release", release, "publish the tasks' second moment with noise, once")
     data_options(publish, estimates=True)
     publish.add_argument("--epsilon", type=float, required=True)
     publish.add_argument("--delta", type=float, default=None, help="default 1 / (m log m)")
@@ -58,16 +58,22 @@ def _add_release(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     publish.add_argument(
         "--scaling",
-        help="of features by every task's own rows: unit_variance, the default of a CSV file; pareto; none",
+        help="scaling of features by every task's own rows: unit_variance, the default for a CSV file; pareto; none",
     )
     reference_option(publish)
-    publish.add_argument("--clip", type=float, help="messages up to this length, a public number, and no directions")
-    publish.add_argument("--ledger", type=Path, help="file that pays for the release; refuses what is over its total")
+    publish.add_argument(
+        "--clip",
+        type=float,
+        help="bound of the messages' lengths, a public number; by default messages have length 1",
+    )
+    publish.add_argument(
+        "--ledger", type=Path, help="ledger file that pays for the release, and refuses it if that exceeds the total"
+    )
     publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
     publish.add_argument(
         "--adaptive",
         action="store_true",
-        help="with a new --ledger: for budgets that are chosen by looking at releases",
+        help="with a new --ledger: count adaptively, for budgets that are chosen by looking at releases",
     )
     publish.add_argument("--out", type=Path, required=True, help="NetCDF file to write")
 
@@ -80,15 +86,16 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         "--newcomers",
         "--newcomer",
         action="store_true",
-        help="the tasks are not in the release: no message is taken out",
+        help="the tasks are not in the release, so no message is taken out of it",
     )
     desk.study_options(fitting, required=False)
     fitting.add_argument("--message", type=Path, help="with --study: the message that this hospital has sent")
     fitting.add_argument(
         "--keep-rows",
         action="store_true",
-        help="with --study: also keep every outcome in model.nc (mode 0600), with draws anew and log likelihoods for ArviZ's "
-        "comparisons and checks; whoever has the file then has the outcomes, so it is never to leave the hospital",
+        help="with --study: also keep every outcome in model.nc (mode 0600), with posterior predictive draws and log "
+        "likelihoods for ArviZ's comparisons and checks; whoever has the file then has the outcomes, so it is "
+        "never to leave the hospital",
     )
     fitting.add_argument(
         "--sampler",
@@ -96,12 +103,14 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         "where their own diagnosis is poor; or nuts",
     )
     fitting.add_argument("--chains", type=int, default=4)
-    fitting.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
+    fitting.add_argument(
+        "--draws", type=int, default=300, help="draws of NUTS per chain; warmup takes as many, up to 140"
+    )
     fitting.add_argument(
         "--coefficients",
         type=Path,
         metavar="CSV",
-        help="of a release of effects: file for every task's coefficients, alone and with the release, for their owners",
+        help="with a release of effects: file for every task's coefficients, alone and with the release, for their owners",
     )
     fitting.add_argument(
         "--out",
@@ -120,12 +129,14 @@ def _add_compare(command: Callable[..., argparse.ArgumentParser]) -> argparse.Ar
     table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
     table.add_argument("--adjacency", default="replace", help="replace, the default, or zero_out")
     reference_option(table)
-    table.add_argument("--draws", type=int, default=300, help="of NUTS per chain, and as many to adapt, up to 140")
+    table.add_argument(
+        "--draws", type=int, default=300, help="draws of NUTS per chain; warmup takes as many, up to 140"
+    )
     return table
 
 
 def data_options(parser: argparse.ArgumentParser, *, estimates: bool = False) -> None:
-    """Add the options that say where the rows are, or estimates that were made elsewhere."""
+    """Add the options for the source of rows, or of estimates from models fitted elsewhere."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--csv", type=Path, help="table with one row per observation, and one line per row")
     source.add_argument("--data", choices=["school"], help="a data set of the library")
@@ -143,14 +154,14 @@ def data_options(parser: argparse.ArgumentParser, *, estimates: bool = False) ->
     parser.add_argument(
         "--features", nargs="+", help="with --csv: feature columns; default all others" + of_estimates[1]
     )
-    exclude_option(parser, "with --csv: columns that are no features, such as another outcome")
+    exclude_option(parser, "with --csv: columns that are not features, such as another outcome")
     parser.add_argument("--exposure", help="with --csv: the column of a count's exposure, such as patient days")
     parser.add_argument("--weights", help="with --csv: the column of how much every row counts, for mixed models")
     parser.add_argument("--intercept", action="store_true", help="with --csv: give every task an intercept of its own")
 
 
 def read_estimates(options: argparse.Namespace) -> Estimates:
-    """Read a table of estimates. Raises ValueError for options of rows, or a table of something else."""
+    """Read a table of estimates. Raises ValueError for options that belong to rows, or for another kind of table."""
     from mpmtl_prob import Estimates
     from mpmtl_prob._util.files import read_cells
     from mpmtl_prob.data.cells import numbers_of_text
@@ -160,19 +171,21 @@ def read_estimates(options: argparse.Namespace) -> Estimates:
     task = options.task or "task"
     frame = read_cells("--estimates", options.estimates, numbers=numbers_of_text, text=[task, "coefficient"])
     try:
-        found = Estimates.from_pandas(frame, task=task)
-        return found if options.features is None else Estimates(found.estimates, found.tasks, options.features)
+        estimates = Estimates.from_pandas(frame, task=task)
+        return (
+            estimates if options.features is None else Estimates(estimates.estimates, estimates.tasks, options.features)
+        )
     except ValueError as error:
         raise ValueError(f"--estimates: {error}") from None
 
 
 def read_source(options: argparse.Namespace) -> TaskData | Estimates:
-    """Read the rows, or the estimates in their place. Raises ValueError for options that do not say which."""
+    """Read the rows, or the estimates in their place. Raises ValueError for missing or contradictory options."""
     return read_tasks(options) if options.estimates is None else read_estimates(options)
 
 
 def read_tasks(options: argparse.Namespace) -> TaskData:
-    """Read the rows. Raises ValueError for options that do not say which."""
+    """Read the rows. Raises ValueError for missing or contradictory options."""
     from mpmtl_prob import TaskData, datasets
     from mpmtl_prob._util.files import check_names, read_cells
     from mpmtl_prob.data.cells import numbers_of_text
@@ -218,7 +231,7 @@ def release(options: argparse.Namespace) -> None:
         coefficients_of(tasks, reference)
     elif reference is not None:
         spec.layout(tasks.features)
-    if options.out.is_file():  # both before anything is paid for
+    if options.out.is_file():  # checked before anything is paid for
         raise ValueError(
             f"--out: expected a new file, got {str(options.out)!r}, which is there and may be a release paid for"
         )
@@ -238,14 +251,14 @@ def release(options: argparse.Namespace) -> None:
 
 
 def _tell_of_desks(options: argparse.Namespace) -> None:
-    """Say what takes the place of a command that has all rows on one desk."""
+    """Point to the commands for separate sites, as this one needs all rows in one place."""
     desk.tell(
         options, "all tasks are on this desk; where rows never meet, see schema, message, publish and fit --study"
     )
 
 
 def fit(options: argparse.Namespace) -> None:
-    """Sample the posteriors of a release and of every task and write them to a file."""
+    """Sample the posteriors of a release and of every task, and write them to a file."""
     if options.study is not None:
         _check_study_options(options)
         desk.fit(options)
@@ -283,12 +296,12 @@ def fit(options: argparse.Namespace) -> None:
         _tell_effects(options, own)
     else:
         _tell_weights(options, own)
-    if shared.num_draws < options.draws:  # the file holds what was drawn by then
+    if shared.num_draws < options.draws:  # interrupted: the file has the draws up to then
         raise KeyboardInterrupt
 
 
 def _check_study_options(options: argparse.Namespace) -> None:
-    """Raise ValueError for what the study's file says, or what goes without one."""
+    """Raise ValueError for options that contradict the study's file, or are needed with it."""
     if options.csv is None:
         raise ValueError("--csv: expected this hospital's rows with --study, got none")
     given = [name for name in ("task", "target", "features", "exclude", "intercept") if getattr(options, name)]
@@ -299,7 +312,7 @@ def _check_study_options(options: argparse.Namespace) -> None:
 
 
 def _check_fit(options: argparse.Namespace, tasks: TaskData | Estimates, release: Release) -> None:
-    """Raise ValueError for tasks, or options, that do not go with the release."""
+    """Raise ValueError for tasks or options that do not match the release."""
     from mpmtl_prob._util.files import check_place
     from mpmtl_prob.data.matching import in_order, task_data
     from mpmtl_prob.inference.owner import likelihoods, posteriors
@@ -319,8 +332,8 @@ def _check_fit(options: argparse.Namespace, tasks: TaskData | Estimates, release
 
 
 def _tell_weights(options: argparse.Namespace, own: OwnerPosteriors) -> None:
-    """Print what owners have of a release of directions or weights."""
-    summary = own.subspace(max(1, min(3, own.shared.release.num_features - 1)))  # of rank d there is nothing to say
+    """Print the owners' posteriors of a release of directions or weights."""
+    summary = own.subspace(max(1, min(3, own.shared.release.num_features - 1)))  # a subspace of rank d is everything
     if options.json:
         quantiles = summary.spectrum.quantile([0.05, 0.5, 0.95], dim=("chain", "draw")).values.tolist()
         print_json({"spectrum_05_50_95": quantiles, "seconds": own.seconds, "out": str(options.out)})
@@ -329,7 +342,7 @@ def _tell_weights(options: argparse.Namespace, own: OwnerPosteriors) -> None:
 
 
 def _tell_effects(options: argparse.Namespace, own: OwnerEffects) -> None:
-    """Print average effects, and write or print what owners have of a release of effects: a mixed model."""
+    """Print average effects, and write or print the owners' results of a release of effects (a mixed model)."""
     from mpmtl_prob._util.files import write_text
 
     shared, coefficients = own.shared, own.coefficients()
@@ -338,14 +351,14 @@ def _tell_effects(options: argparse.Namespace, own: OwnerEffects) -> None:
     if options.coefficients is not None:
         write_text(options.coefficients, coefficients.to_csv(), private=True)
     if options.json:
-        said = {
+        results = {
             "units": {"average_effects": shared.units_in_words, "coefficients": coefficients.attrs["units"]},
             "average_effects": shared.average_effects().reset_index().to_dict("records"),
             "coefficients": coefficients.reset_index().to_dict("records"),
             "seconds": own.seconds,
             "out": str(options.out),
         }
-        print_json(said)
+        print_json(results)
         return
     _print_effects(own)
     written = [str(path) for path in (options.out, options.coefficients) if path is not None]
@@ -353,7 +366,7 @@ def _tell_effects(options: argparse.Namespace, own: OwnerEffects) -> None:
 
 
 def _print_effects(own: OwnerEffects) -> None:
-    """Average effects, and the coefficients of a few tasks."""
+    """Print average effects, and the coefficients of a few tasks."""
     coefficients = own.coefficients()
     shown = coefficients.loc[list(own.tasks[:_PRINTED])]
     print(f"{own.shared}\n{own}\n{own.diagnose()}\n\naverage effects, 90 % intervals")

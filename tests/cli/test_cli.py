@@ -32,7 +32,7 @@ def columns(csv):
 
 def features_of(command, features="0, 1, 2"):
     return (
-        f"mpmtl-prob {command}: features are all other columns, 3: {features}; --exclude leaves columns out that are no "
+        f"mpmtl-prob {command}: features are all other columns, 3: {features}; --exclude leaves out columns that are not "
         "features, such as another outcome\n"
     )
 
@@ -433,7 +433,7 @@ def test_columns_that_are_taken_for_features_are_listed_once_and_can_be_left_out
     assert release("all.nc", "--json") == 0
     said, told = capsys.readouterr()
     assert json.loads(said)["num_tasks"] == 30  # and nothing else
-    assert told.count("features are all other columns, 5: 0, 1, 2, readmitted, left; --exclude leaves columns out") == 1
+    assert told.count("features are all other columns, 5: 0, 1, 2, readmitted, left; --exclude leaves out columns") == 1
     assert release("some.nc", "--exclude", "readmitted", "left") == 0
     assert features_of("release") in capsys.readouterr().err
     assert release("twice.nc", "--exclude", "readmitted", "--exclude", "left") == 0
