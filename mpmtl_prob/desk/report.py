@@ -1,4 +1,4 @@
-"""A report for a board: one page of HTML without anything to load, in the study's words, that prints on paper."""
+"""Report for a board: one self-contained page of HTML, in the study's words, that also prints on paper."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def report(
 ) -> str:
     """Return a page for a board, as HTML: what was shared, what is promised, what was found.
 
-    Without a model it has public things alone. With one it has that participant's own results too, is marked as private
-    to it, and is covered by no guarantee.
+    Without a model, the page contains public information only. With one it also contains that participant's own results, is
+    marked as private to it, and is not covered by the privacy guarantee.
 
     Args:
-        release: what was published.
-        schema: of the study, whose words are used; default that of the model.
-        model: a participant's own.
-        shared: the public posterior of the release; default that of the model. Without either no average effects are shown.
+        release: the release to report on.
+        schema: schema of the study, whose words are used; default that of the model.
+        model: a participant's own model.
+        shared: the public posterior of the release; default that of the model. Without either, no average effects are shown.
         contact: whom to ask, in a sentence.
 
     Raises:
@@ -125,7 +125,7 @@ def _section(title: str, text: str) -> str:
 
 
 def _flow(release: Release, words: board.Words) -> str:
-    """A picture of what goes where."""
+    """Draw where data go: a picture of the flow of information."""
     masked = isinstance(release.mechanisms[0], GaussianShares)
     middle = "a masked sum, seen by nobody" if masked else "a curator adds them up"
     numbers = len(release.features)
@@ -141,22 +141,22 @@ def _flow(release: Release, words: board.Words) -> str:
 
 
 def _odds(moved: board.Odds) -> str:
-    """A picture of a belief before and after."""
+    """Draw an attacker's belief before and after the release (membership inference)."""
     rows = [("before", 0.5), *([("after, typically", moved.typical)] if moved.typical is not None else [])]
     rows.append(("after, at most", moved.most))
     return pictures.bars([(label, share, board.percent(share)) for label, share in rows])
 
 
 class _Scale(NamedTuple):
-    """How effects are written for people who know no logarithms.
+    """Scale of effects on the page, for readers who do not know logarithms.
 
     Attributes:
-        words: what a number is, in a sentence.
+        words: explanation of a number, in a sentence.
         none: the number that means no effect.
-        effect: an effect as it is written.
-        intercept: the same of an intercept.
-        spread: the same of a standard deviation between tasks.
-        differ: words for that.
+        effect: function from an effect to the number shown.
+        intercept: the same for an intercept.
+        spread: the same for a standard deviation between tasks.
+        differ: words for that standard deviation.
     """
 
     words: str
@@ -168,8 +168,15 @@ class _Scale(NamedTuple):
 
     @classmethod
     def of(cls, study: Schema | None) -> _Scale:
-        """That of a study's outcome."""
-        same: Callable[[Any], Any] = lambda value: value
+        """Return the scale of a study's outcome."""
+
+        def same(value: Any) -> Any:
+            return value
+
+        def probability(value: Any) -> Any:
+            return 1 / (1 + np.exp(-value))
+
+        intercept: Callable[[Any], Any]
         if study is None or study.target.kind == "number":
             unit = f" in {study.target.unit}" if study and study.target.unit else ""
             what = "the outcome" if study is None else study.target.column
@@ -177,14 +184,14 @@ class _Scale(NamedTuple):
             return cls(words, 0.0, same, same, same, "SD between")
         if isinstance(study.target.values, Category):
             what = f"the odds of {study.target.column} = {study.target.values.levels[1]}"
-            intercept: Callable[[Any], Any] = lambda value: 1 / (1 + np.exp(-value))
+            intercept = probability
         else:
             what, intercept = f"the rate of {study.target.column}", np.exp
         words = f"Each number is by what one unit more of a column multiplies {what}, so that 1 is no effect."
         return cls(words, 1.0, np.exp, intercept, np.exp, "SD, as a factor, between")
 
     def table(self, table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-        """The table's columns as they are written."""
+        """Return columns of the table with the numbers that are shown."""
         written = table[list(columns)].apply(self.effect)
         if NAME in table.index:
             written.loc[NAME] = self.intercept(table.loc[NAME, list(columns)].astype(float))
@@ -231,7 +238,7 @@ def _short_percent(share: float) -> str:
 
 
 def _labels(study: Schema) -> dict[Hashable, str]:
-    """What effects are called, by their names: with the unit of a number, and the level that another is compared with."""
+    """Return labels of effects by name, with the unit of a number, or the level with which another is compared."""
     labels: dict[Hashable, str] = {}
     for name, column in study.columns.items():
         if isinstance(column, Category):
@@ -243,12 +250,12 @@ def _labels(study: Schema) -> dict[Hashable, str]:
 
 
 def _at_centres(study: Schema | None) -> str:
-    """What an intercept is of, in a sentence."""
+    """Explain in a sentence to which values of the columns the intercept refers."""
     if study is None:
         return "The intercept is where all columns are at their reference values."
     used = [study.columns[name] for name in study.design.used]
-    at = [f"{one.name} {one.centre:g} {one.unit}".strip() for one in used if isinstance(one, Number)]
-    mixed = [one.name for one in used if isinstance(one, Category)]
+    at = [f"{column.name} {column.centre:g} {column.unit}".strip() for column in used if isinstance(column, Number)]
+    mixed = [column.name for column in used if isinstance(column, Category)]
     at += [f"the study's usual mix of {' and '.join(mixed)}"] if mixed else []
     last = f" and {at[-1]}" if len(at) > 1 else ""
     what = {"number": "", "binary": "the probability ", "count": "the rate "}[study.target.kind]
@@ -281,7 +288,7 @@ def _table(
 def _forest(
     shared: SharedEffects, model: OwnModel | None, scale: _Scale, labels: Mapping[Hashable, str], words: board.Words
 ) -> str:
-    """Effects with intervals, a panel for each."""
+    """Draw effects with intervals, a panel for each."""
     averages, new = (
         scale.table(table, ["mean", "lower", "upper"]) for table in (shared.average_effects(), shared.new_task())
     )
@@ -290,9 +297,10 @@ def _forest(
     for name in averages.index:
         lines = []
         if own is not None:
-            one = own.loc[name]
-            lines.append(Interval("own records", one["alone_lower"], one["alone_upper"], one["alone"], pictures.GREY))
-            lines.append(Interval("with the release", one["lower"], one["upper"], one["mean"], pictures.BLUE))
+            effect = own.loc[name]
+            alone = effect["alone_lower"], effect["alone_upper"], effect["alone"]
+            lines.append(Interval("own records", *alone, pictures.GREY))
+            lines.append(Interval("with the release", effect["lower"], effect["upper"], effect["mean"], pictures.BLUE))
         of_all, other = averages.loc[name], new.loc[name]
         lines.append(Interval("average of all", of_all["lower"], of_all["upper"], of_all["mean"], pictures.ORANGE))
         lines.append(Interval(f"single {words.task}", other["lower"], other["upper"], None, pictures.ORANGE))
