@@ -127,6 +127,8 @@ def by_position(given: Sequence[Hashable], known: Sequence[Hashable]) -> bool:
     if len(given) != len(known):
         return False
     pairs = [pair for pair in zip(given, known, strict=True) if pair != (NAME, NAME)]
+    if not pairs:
+        return False
     first, second = zip(*pairs, strict=True)
     return any(default(one) and not any(map(_is_number, other)) for one, other in ((first, second), (second, first)))
 

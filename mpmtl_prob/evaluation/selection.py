@@ -152,7 +152,8 @@ def cross_validate[E: Estimator](
         progress_bar: show one.
 
     Raises:
-        ValueError: no candidates, an unknown metric, or tasks too small for two folds.
+        ValueError: no candidates, an unknown metric, tasks too small for two folds, or no candidate with a score on every
+            fold.
     """
     if len(candidates) == 0:
         raise ValueError("candidates: expected at least one estimator, got none")
@@ -179,6 +180,11 @@ def cross_validate[E: Estimator](
                 bar.update()
             del fold, fitted, validation  # frees their memory before the next fold
     mean = scores.mean(axis=1)
+    if np.isnan(mean).all():
+        raise ValueError(
+            f"candidates: expected at least one with a finite {metric} on every fold, got none; a fit may have failed, or a "
+            "fold may lack rows of both labels"
+        )
     best = np.nanargmax(mean) if more_is_better else np.nanargmin(mean)
     return Selection(tuple(candidates), scores, metric, candidates[int(best)])
 

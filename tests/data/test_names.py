@@ -319,6 +319,7 @@ def test_places_of_names(given, known, place):
         ((1, 0), ("0", "1"), [1, 0]),
         ((0, 1), ("a", "b"), [0, 1]),
         ((0, 1, "intercept"), ("a", "b", "intercept"), [0, 1, 2]),
+        (("intercept",), ("intercept",), [0]),
         (("a", "b"), (0, 1), [0, 1]),
         ((4, 5), (0, 1), None),
         ((0, 1), ("4", "b"), None),

@@ -192,3 +192,9 @@ def test_bad_arguments_are_named(tasks):
         cross_validate([Ridge()], tasks, metric="accuracy")
     with pytest.raises(ValueError, match="penalty: expected a number >= 0 or 'evidence', got -1"):
         cross_validate([Ridge(-1.0)], tasks, progress_bar=False)
+
+
+def test_candidates_without_any_score_are_refused_in_words():
+    same = TaskData.from_lists([np.eye(3)] * 2, [np.ones(3)] * 2)  # one label: no AUC on any fold
+    with pytest.raises(ValueError, match="candidates: expected at least one with a finite auc on every fold, got none"):
+        cross_validate([Ridge(1.0)], same, folds=2, metric="auc", progress_bar=False)
