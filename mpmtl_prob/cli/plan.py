@@ -106,7 +106,7 @@ def _of_study(options: argparse.Namespace) -> StudyPlan:
     }
     if options.study is not None:
         if doubled := [name for name in ("tasks", "features") if getattr(options, name) is not None]:
-            raise ValueError(f"--{doubled[0]}: expected none with --study, which says it")
+            raise ValueError(f"--{doubled[0]}: expected none with --study, whose file has it")
         study = Schema.read(options.study)
         units = {name: column.unit for name, column in study.columns.items() if isinstance(column, Number)}
         arguments |= {"task": study.task, "target_unit": study.target.unit, "column_units": units}

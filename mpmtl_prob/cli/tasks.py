@@ -306,7 +306,7 @@ def _check_study_options(options: argparse.Namespace) -> None:
         raise ValueError("--csv: expected this hospital's rows with --study, got none")
     given = [name for name in ("task", "target", "features", "exclude", "intercept") if getattr(options, name)]
     if given:
-        raise ValueError(f"--{given[0]}: expected none with --study, whose file says it; leave the option out")
+        raise ValueError(f"--{given[0]}: expected none with --study, whose file has it; leave the option out")
     if options.coefficients is not None:
         raise ValueError("--coefficients: expected none with --study, whose --out is a folder with them")
 

@@ -181,7 +181,7 @@ def grouped(Z: FloatArray, most: int | None = None) -> Groups:
 
     The rule uses public numbers alone. By default there are 16 groups per covariate, and at most 64. The group within which Z
     varies most is split at its mean, along the covariate that varies most in it, until there are enough groups. Groups' means
-    vary less than tasks do, so they are then moved apart until the mean and the covariance of Z are those of the tasks.
+    vary less than tasks do, so they are then spread out until the mean and the covariance of Z are those of the tasks.
     """
     most = min(GROUPS_PER_COVARIATE * (Z.shape[1] - 1), _MOST_GROUPS) if most is None else most
     values, members = np.unique(Z, axis=0, return_inverse=True)

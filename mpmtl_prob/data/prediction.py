@@ -126,7 +126,7 @@ class Prediction:
                 precision then rounds their deviations only.
             quantity: "target" or "probability".
             around: (m, n_max), or one number; default 0.
-            unit: of every row, (m, n_max), or one number: a power of two, so that single precision reaches any target;
+            unit: unit of every row, (m, n_max), or one number: a power of two, so that single precision reaches any target;
                 default 1.
             means: (N,), instead of ``mean``.
             offsets: instead of ``mask``.

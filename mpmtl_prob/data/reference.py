@@ -95,7 +95,9 @@ class Reference:
                 raise ValueError(f"baseline: expected none of a number, whose target has a centre, got {baseline!r}")
             target = (0.0, 1.0) if target is None else target
         elif target is not None:
-            raise ValueError(f"target: expected none with outcome={outcome!r}, whose baseline says it, got {target!r}")
+            raise ValueError(
+                f"target: expected none with outcome={outcome!r}, whose baseline determines it, got {target!r}"
+            )
         else:
             if baseline is None and outcome == "count":
                 raise ValueError("baseline: expected the rate for one unit of exposure with outcome='count', got none")
@@ -125,8 +127,8 @@ class Reference:
 
         Args:
             features: names of the columns, or their number.
-            outcome: as in the class.
-            baseline: as in the class.
+            outcome: kind of target, as in the class.
+            baseline: baseline of the outcome, as in the class.
         """
         if isinstance(features, str | bool):
             raise ValueError(f"features: expected names of columns, or how many there are, got {features!r}")

@@ -430,8 +430,7 @@ class TaskData:
         """Add a last feature "intercept", 1 in every row, whose weight is every task's own intercept; return the new tasks.
 
         For numeric targets nothing shrinks the intercept, no message contains it, and intervals include its uncertainty.
-        :mod:`mpmtl_prob.data.intercepts` explains how, and what differs for labels. Raises ValueError for a feature of this
-        name.
+        :mod:`mpmtl_prob.data.intercepts` explains this, and labels. Raises ValueError for a feature of this name.
         """
         if NAME in self.features:
             raise ValueError(f"features: expected none named {NAME!r} beside the intercept, got {list(self.features)}")

@@ -155,7 +155,7 @@ class Coordinator:
                 raise ValueError(f"inbox: expected answers of the study's participants, got one of {reply.sender!r}")
             number = names.index(reply.sender)
             if replies.setdefault(number, reply.message) != reply.message:
-                raise ValueError(f"inbox: {reply.sender} has answered twice, and not the same; keep one, as it says")
+                raise ValueError(f"inbox: {reply.sender} has sent two different answers; keep the one that it confirms")
         return replies
 
     def _write(self) -> None:

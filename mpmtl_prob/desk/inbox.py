@@ -81,7 +81,7 @@ def collect(schema: Schema, place: str | os.PathLike[str], *, without: Sequence[
             same = "the same" if len({message.nonce for _, message in several}) == 1 else "another"
             listed = ", ".join(repr(file.name) for file, _ in several)
             problems.append(
-                f"{name} has sent {len(several)} messages, {same} each time: {listed}; keep one, as it says"
+                f"{name} has sent {len(several)} messages, {same} each time: {listed}; keep the one that it confirms"
             )
     problems += _missing(schema, received, absent, len(files))
     if problems:
@@ -104,7 +104,7 @@ def _missing(schema: Schema, there: dict[str, list[Any]], gone: Sequence[str], f
         if absent:
             listed = ", ".join(absent[:_SHOWN]) + (f" and {len(absent) - _SHOWN} more" if absent[_SHOWN:] else "")
             out.append(
-                f"{files} files of {due}, none of {listed}; wait for them, or say --without where they will never come"
+                f"{files} files of {due}, none of {listed}; wait for them, or say --without if they will never come"
             )
     elif len(there) != due:
         out.append(

@@ -159,7 +159,7 @@ def fit(
         keep_rows: keep every outcome, with a posterior predictive draw and a log likelihood for every draw, in memory and
             in the saved file: ``own.to_arviz()`` then has them for ``az.loo`` and ``az.plot_ppc_dist``.
         progress_bar: show one.
-        sampler: of the public posterior, "nuts" or "weighted": as of :func:`mpmtl_prob.inference.shared_effects`.
+        sampler: sampler of the public posterior, "nuts" or "weighted": as of :func:`mpmtl_prob.inference.shared_effects`.
 
     Raises:
         ValueError: a release or a message of another study, neither a message nor a newcomer, or both, or cells that the
@@ -202,7 +202,7 @@ def check_release(schema: Schema, release: Release) -> None:
         )
     if release.effects != schema.spec.layout(schema.coefficients):
         raise ValueError(
-            "release: expected the columns and units of the study's file, got others, whatever study it says it is of; ask "
+            "release: expected the columns and units of the study's file, got others, although it names this study; ask "
             "whoever published it"
         )
 

@@ -256,23 +256,23 @@ class StudyPlan:
             raise ImportError("pictures need matplotlib: pip install 'mpmtl-prob[plots]'") from None
         page = Figure(figsize=(9, 3.6), layout="constrained")
         left, right = page.subplots(1, 2, sharey=True)
-        epsilons = [each.epsilon for each in self.by_epsilon]
+        epsilons = [expected.epsilon for expected in self.by_epsilon]
         tasks = [m for m, _ in self.by_tasks]
         for axes, x, expected in (
             (left, epsilons, self.by_epsilon),
-            (right, tasks, [each for _, each in self.by_tasks]),
+            (right, tasks, [expected for _, expected in self.by_tasks]),
         ):
             axes.axhline(1.0, color="0.45", label="alone")
-            axes.plot(x, [each.ratio for each in expected], "o-", color="#1b6ca8", label="with the release")
+            axes.plot(x, [one.ratio for one in expected], "o-", color="#1b6ca8", label="with the release")
             axes.plot(
                 x,
-                [each.mixed / each.alone for each in expected],
+                [one.mixed / one.alone for one in expected],
                 "--",
                 color="#e08a1e",
                 label="mixed model, not private",
             )
             axes.set_xscale("log")
-            axes.set_xticks(x, [f"{each:g}" for each in x])
+            axes.set_xticks(x, [f"{tick:g}" for tick in x])
             axes.minorticks_off()
         left.set(title=f"{self.num_tasks} {self.task}s", ylim=(0, None))
         left.set(xlabel="eps (less private to the right)", ylabel="error of coefficients\nover that of being alone")

@@ -281,7 +281,7 @@ def _penalised(candidate: Any) -> Any:
 
 
 def _begun(candidate: MPMTL) -> tuple[Any, ...]:
-    """Return everything besides the rows on which a candidate's first step depends."""
+    """Return everything but the rows on which a candidate's first step depends."""
     return candidate.loss, candidate.start if isinstance(candidate.start, Hashable) else id(candidate.start)
 
 
