@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpmtl_prob.cli.options import exclude_option, open_ledger, print_json, shows_progress
+from mpmtl_prob.cli.options import exclude_option, on_terminal, open_ledger, print_json, shows_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -261,7 +261,7 @@ def agree(options: argparse.Namespace, proposed: Message, seen: str | None = Non
     if options.yes:
         print(proposed.describe(seen=seen), file=sys.stderr)
         return proposed
-    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (sys.stdin is not None and sys.stdin.isatty() and on_terminal()):
         raise ValueError("--yes: expected it where there is no terminal to ask on, got none; nothing was written")
     print(proposed.describe(numbers=True, seen=seen), file=sys.stderr)
     print(
@@ -426,7 +426,7 @@ def _own_message(options: argparse.Namespace, study: Schema, lattice: float | No
         return Message.load(study, options.message, lattice=lattice)
     if options.newcomers:
         return None
-    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if sys.stdin is None or not (sys.stdin.isatty() and on_terminal()):
         raise ValueError(
             f"--message: expected the file that this {study.task} has sent, or --newcomer of one that has sent none, got "
             "neither, and no terminal to ask on"

@@ -69,11 +69,16 @@ def read_reference(options: argparse.Namespace) -> Reference | None:
     return None if options.reference is None else reference.read_reference(options.reference, "--reference")
 
 
+def on_terminal() -> bool:
+    """Return whether standard error is a terminal; a service may have closed it."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def shows_progress(options: argparse.Namespace) -> bool:
     """Return True on a terminal; elsewhere print one line in place of the hundreds that a bar would print."""
     if options.quiet:
         return False
-    if sys.stderr is not None and sys.stderr.isatty():
+    if on_terminal():
         return True
     print(f"mpmtl-prob {options.name}: at work; progress bars are shown on a terminal only", file=sys.stderr)
     return False

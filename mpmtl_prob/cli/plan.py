@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mpmtl_prob.cli.options import check_budgets
+from mpmtl_prob.cli.options import check_budgets, on_terminal
 
 if TYPE_CHECKING:
     from mpmtl_prob.evaluation.planning import StudyPlan
@@ -102,7 +102,7 @@ def _of_study(options: argparse.Namespace) -> StudyPlan:
         "delta": options.delta,
         "wanted": options.standard_error,
         "seed": options.seed,
-        "progress_bar": not options.quiet and sys.stderr.isatty(),
+        "progress_bar": not options.quiet and on_terminal(),
     }
     if options.study is not None:
         if doubled := [name for name in ("tasks", "features") if getattr(options, name) is not None]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from mpmtl_prob.cli.options import on_terminal
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -39,7 +40,7 @@ def report(options: argparse.Namespace) -> None:
     if study is not None:
         desk.model.check_release(study, release)
     if model is None and release.effects is not None:
-        progress = not options.quiet and sys.stderr.isatty()
+        progress = not options.quiet and on_terminal()
         shared = shared_effects(release, draws=options.draws, seed=options.seed, progress_bar=progress)
     page = desk.report(release, study, model=model, shared=shared, contact=options.contact)
     write_text(options.out, page, private=model is not None)
