@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import page_evidence
-import page_message
 import page_outcomes
 import page_panel
 import page_plans
@@ -97,7 +96,6 @@ SECTIONS: dict[str, Section] = {
     "misfit": ("Data that the model does not mean", page_evidence.misfit),
     "own_message": ("An owner's own message", page_evidence.own_message),
     "panel": ("Mixed models with privacy", page_panel.panel),
-    "message": ("Messages under a weaker prior", page_message.message),
     "plans": ("What a study is told to expect", page_plans.plans),
     "several": ("One posterior of several releases", page_several.several),
     "outcomes": ("Binary outcomes and counts", page_outcomes.outcomes),
