@@ -51,7 +51,7 @@ def test_strong_directions_are_seen_through_the_noise():
     assert overlap(visible.shape) > 0.9
     assert np.isclose(np.trace(visible.shape), 1)
     assert np.linalg.eigvalsh(visible.shape)[0] > 0
-    assert visible.share > 0.8
+    assert np.isclose(visible.share, 0.5)
 
 
 def test_of_noise_alone_little_is_believed():
@@ -62,7 +62,7 @@ def test_of_noise_alone_little_is_believed():
         sigma = nothing.sigma[0] + 20.0 * (E + E.T) / np.sqrt(2)
         visible = visible_shape(observed_effects(nothing)._replace(sigma=sigma, noise_variance=401.0), P)
         shares.append(0.0 if visible is None else visible.share)
-    assert np.mean(shares) < 0.35
+    assert np.mean(shares) < 0.15
 
 
 def test_an_own_message_is_left_out():

@@ -16,8 +16,8 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models.effects import EffectsRelease
 
 #: How far above the level an axis stands to be seen, as a share of the largest eigenvalue of noise, and what share of the
-#: spread is alike in all directions. Both, and the odds, were set after a look at nine data sets of the panel, two of them with
-#: few strong directions.
+#: spread is alike in all directions. The second, and the odds, were set after a look at nine data sets of the panel, two of
+#: them with few strong directions.
 _CUT, _EVEN = 0.3, 0.3
 #: Log odds of the shape: how fast they rise with how many edges the largest axis stands above the level, where they are
 #: even, and the most they are. The largest axis of noise alone stands one edge above it.
