@@ -162,6 +162,22 @@ def test_no_files_import_each_other_in_a_circle():
         pytest.fail(" <- ".join(error.args[1]))
 
 
+#: With these a docstring is a fragment, whose subject only its writer knows.
+FRAGMENTS = {"What", "Of", "How", "Where", "Who", "As", "Which", "Whose", "When", "Why", "That"}
+
+
+def test_docstrings_begin_with_a_sentence_or_a_name():
+    described = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    fragments = [
+        f"{path.relative_to(SOURCE)}: {text.splitlines()[0]}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, described) and (text := ast.get_docstring(node))
+        if text.split()[0].strip(",.:") in FRAGMENTS
+    ]
+    assert fragments == []
+
+
 def test_a_module_holds_one_idea_and_a_function_one_step():
     long = [module for module, path in MODULES.items() if len(path.read_text(encoding="utf-8").splitlines()) > 600]
     for module, path in MODULES.items():

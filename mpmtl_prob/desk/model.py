@@ -102,9 +102,8 @@ class OwnModel:
         unless :func:`fit` was told to keep rows: then it contains outcomes, and the model's draws and likelihood of each.
 
         Coefficients can still reveal outcomes to somebody who knows the columns: with about as many rows as coefficients;
-            with
-        several times as many, if outcomes have few values, such as labels or whole days; and with any number of rows, the
-        last outcome to somebody who knows all others.
+        with several times as many, if outcomes have few values, such as labels or whole days; and with any number of rows,
+        the last outcome to somebody who knows all others.
         """
         tree = self.own.to_arviz()
         tree.attrs[_STUDY] = self.schema.to_json()

@@ -80,7 +80,7 @@ class NoiseAware(ReleaseSpec):
 
     @property
     def spec(self) -> ReleaseSpec:
-        """What is published."""
+        """Specification of the release."""
         return ReleaseSpec(**{field.name: getattr(self, field.name) for field in fields(ReleaseSpec)})
 
     def fit(self, tasks: TaskData | Estimates) -> OwnerPosteriors | OwnerEffects:
@@ -152,12 +152,12 @@ class NoiseAware(ReleaseSpec):
 
     @property
     def _rounds(self) -> int | str:
-        """Of "auto" one where the method needs it."""
+        """Return the number of rounds: one in place of "auto" where the method needs it."""
         return 1 if self.method == "joint" and self.rounds == "auto" else self.rounds
 
     @property
     def _structure(self) -> str | Structure | None:
-        """Of the default "full" where the method needs it."""
+        """Return the structure: "full" in place of the default where the method needs it."""
         return "full" if self.method == "joint" and self.structure is None else self.structure
 
     def _checked(self, tasks: TaskData) -> Likelihood:

@@ -1,4 +1,4 @@
-"""What tasks share, in functionals that the data identify: spectrum, projector, principal angles.
+"""The subspace that tasks share, in functionals that the data identify: spectrum, projector, principal angles.
 
 Eigenvectors flip sign and swap places between draws, so they are never averaged; the projector on the leading ones is.
 """

@@ -105,7 +105,7 @@ class EffectsRelease(NamedTuple):
 
 
 class RandomEffects(NamedTuple):
-    """What the model samples: the law of tasks' effects in common units.
+    """Law of tasks' effects in common units, as the model samples it.
 
     Attributes:
         mu: average effects, (d,).
@@ -123,7 +123,7 @@ ACCURACY = ("determined", "determined_spread", "errors")
 
 
 class Accuracy(NamedTuple):
-    """How far tasks' rows determine their effects: logit p_i = level + spread z_i."""
+    """Accuracy of tasks' estimates, by how far rows determine effects: logit p_i = level + spread z_i."""
 
     level: Array  #: (d,)
     spread: Array  #: one number
@@ -327,7 +327,7 @@ def log_likelihood(
 
 
 def _weights(release: EffectsRelease) -> Array:
-    """How much every node counts, (nodes,): of accuracy, or of groups by their covariates and, within each, of accuracy."""
+    """Return the weight of every node, (nodes,): of accuracy, or of groups by covariates and accuracy within each."""
     if release.covariates is None:
         return jnp.asarray(_WEIGHTS)
     counts = jnp.asarray(release.covariates.counts)

@@ -50,7 +50,7 @@ class LocalCoordinates(NamedTuple):
 
 
 def local_coordinates(xx: FloatArray, xy: FloatArray, prior_precision: FloatArray) -> LocalCoordinates:
-    """Of tasks with X_i'X_i (m, d, d) and X_i'y_i (m, d), for C (d, d)."""
+    """Return local coordinates of tasks with X_i'X_i (m, d, d) and X_i'y_i (m, d), for C (d, d)."""
     K = np.linalg.cholesky(prior_precision)  # C = K K'
     K_inverse = np.linalg.inv(K)
     gain, U = np.linalg.eigh(K_inverse @ xx @ K_inverse.T)

@@ -29,15 +29,15 @@ class NoisyRelease(Protocol):
 
     @property
     def sd(self) -> ArrayLike | None:
-        """Of an entry of E off the diagonal, where A may be any positive definite matrix; None where Sigma bounds A."""
+        """Standard deviation of an entry of E off the diagonal, for any positive definite A; None where Sigma bounds A."""
 
     @property
     def precision_floor(self) -> ArrayLike:
-        """What A^{-1} lies above, ``V diag(floor) V'``, V the eigenvectors of Sigma by ascending eigenvalue, (d,)."""
+        """Lower bound of A^{-1}, ``V diag(floor) V'``, V the eigenvectors of Sigma by ascending eigenvalue, (d,)."""
 
     @property
     def likelihood_slope(self) -> FloatArray:
-        """What Sigma adds to the precision of a weight along each of its eigenvectors where A is small, (d,).
+        """Return what Sigma adds to the precision of a weight along each of its eigenvectors where A is small, (d,).
 
         ``-2 d log p(Sigma | A) / dA`` there. Chains take their coordinates from it; what they find does not depend on it.
         """
@@ -83,7 +83,7 @@ class WishartNoise(NamedTuple):
 
     @property
     def likelihood_slope(self) -> FloatArray:
-        """Of ``log|Sigma - A|`` and of the trace."""
+        """Return the slope of ``log|Sigma - A|`` and of the trace."""
         return (np.asarray(self.df) - np.size(self.precision_floor) - 1) * np.asarray(self.precision_floor) - self.rate
 
     def weights(self, Z: Array) -> tuple[Array, Array, Array]:
@@ -98,7 +98,7 @@ class WishartNoise(NamedTuple):
         return log_det(cholesky(inner))
 
     def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
-        """That of ``E = Sigma - A``."""
+        """Compute the log density of ``E = Sigma - A``."""
         d = len(A)
         trace = jnp.trace(A) if trace is None else trace
         return 0.5 * ((jnp.asarray(self.df) - d - 1) * log_det_rest + trace * self.rate)
@@ -126,7 +126,7 @@ class GaussianNoise(NamedTuple):
 
     @property
     def likelihood_slope(self) -> FloatArray:
-        """Of the squares."""
+        """Return the slope of the squares."""
         return -np.linalg.eigvalsh(self.sigma) / np.square(self.sd)
 
     def weights(self, Z: Array) -> tuple[Array, float, float]:

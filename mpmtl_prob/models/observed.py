@@ -16,7 +16,7 @@ LOG_PHI_SD = 2.0
 
 
 class Visible(NamedTuple):
-    """What Sigma says of L in ``A = Q L L' Q'``."""
+    """Part of L in ``A = Q L L' Q'`` that Sigma shows."""
 
     basis: ArrayLike  #: Q, orthogonal, (d, d)
     information: ArrayLike  #: on log L_jj^2, (d,)
@@ -33,7 +33,7 @@ class Free(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """What a Sigma that bounds A says of it along orthogonal axes, the best shown last."""
+    """Bounds of A along orthogonal axes by a Sigma that bounds A, the best shown last."""
 
     basis: ArrayLike  #: the axes, columns, (d, d)
     log_precision: ArrayLike  #: typical size of log P along each, (d,)

@@ -216,7 +216,7 @@ class GroupLaplace(PenaltyPrior):
 
     @property
     def variance(self) -> Array:
-        """Of every entry, (m + 1) / lambda^2."""
+        """Variance of every entry, (m + 1) / lambda^2."""
         rate = jnp.asarray(self.rate)[..., None, None]
         return jnp.broadcast_to((self.event_shape[1] + 1) / rate**2, self.batch_shape + self.event_shape)
 
@@ -255,7 +255,7 @@ class EntrywiseLaplace(PenaltyPrior):
 
     @property
     def variance(self) -> Array:
-        """Of every entry, 2 / lambda^2."""
+        """Variance of every entry, 2 / lambda^2."""
         rate = jnp.asarray(self.rate)[..., None, None]
         return jnp.broadcast_to(2 / rate**2, self.batch_shape + self.event_shape)
 

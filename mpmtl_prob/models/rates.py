@@ -1,4 +1,4 @@
-"""How alike the answers to many questions are, given a noisy mean of each: the public seat's model of a billboard.
+"""Similarity of the answers to many questions, given a noisy mean of each: the public seat's model of a billboard.
 
 q_j = (1 + p_j) / 2 ~ Beta(k phi, k (1 - phi)), phi ~ U(0, 1), log k ~ N(log 8, 1.5^2). Given q_j the number of positive
 answers is binomial and the mean that is seen has noise of a known law, so that q_j is summed out on a grid of nodes, and two
@@ -22,7 +22,7 @@ LOG_K_MEAN, LOG_K_SD = 2.0794415416798357, 1.5
 
 
 class Seen(NamedTuple):
-    """What is seen of every question, at every node.
+    """Noisy mean of every question, at every node.
 
     Attributes:
         likelihood: of q_j at the nodes, each row over its maximum, (features, nodes).

@@ -89,7 +89,7 @@ def log_phi_of_weights(observed: Observed, square: Array, kappa: Array) -> Array
 
 
 def _given_size(observed: Observed, size: Array, weight: Array, kappa: Array) -> tuple[Array, Array]:
-    """What kappa and A know of log(phi): with which precision, and where, from its prior mean.
+    """Return precision and place of log(phi) given kappa and A, from its prior mean.
 
     The mode of the law of phi given eigenvalues that are nearly equal lies between their arithmetic mean, for large kappa,
     and their harmonic one, for small.

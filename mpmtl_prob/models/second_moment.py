@@ -89,7 +89,7 @@ def rotated_second_moment(observed: Observed, prior: Array) -> SecondMoment:
 
 
 def _follows(observed: Observed) -> Any:
-    """How much A follows Omega beside Sigma, by direction, (d,): m tasks know it up to sqrt(2 / m), Sigma up to its noise.
+    """Return how much A follows Omega beside Sigma, by direction, (d,): m tasks know it up to sqrt(2 / m).
 
     Until Sigma knows it much better: a direction that it shows still goes with those that the noise hides.
     """
@@ -171,7 +171,7 @@ def isotropic(observed: Observed, kappa: Array) -> tuple[Array, SecondMoment, Ar
 
 
 def at_rest(observed: Observed) -> dict[str, FloatArray]:
-    """Where the coordinates of :func:`second_moment` are zero: near what prior and release suggest."""
+    """Return the point where the coordinates of :func:`second_moment` are zero: near what prior and release suggest."""
     d = np.size(observed.precision)
     return {"log_diagonal": np.zeros(d), "off_diagonal": np.zeros(d * (d - 1) // 2)}
 
@@ -331,7 +331,7 @@ def _bartlett(observed: Observed, hidden: Any, kappa: Any) -> tuple[Any, Any, An
 
 
 def _by_feature(observed: Observed) -> Any:
-    """How hidden each feature is, (d,)."""
+    """Return how hidden each feature is, (d,)."""
     eigenvectors: Any = observed.eigenvectors
     return eigenvectors**2 @ observed.noise_dominance
 
@@ -402,5 +402,5 @@ def sites_of(observed: Observed, variances: FloatArray, omega: FloatArray) -> di
 
 
 def known_trace(observed: Observed, trace: Array) -> None:
-    """What is public of tr(A) beside the release."""
+    """Public knowledge of tr(A) beside the release."""
     numpyro.factor("known_trace", -0.5 * observed.trace_precision * (trace - observed.trace) ** 2)

@@ -60,7 +60,7 @@ def log_normaliser(kappa: Array, num_tasks: ArrayLike, num_features: int) -> Arr
 
 
 def _stirling(x: Array) -> Array:
-    """What log Gamma(x) has beside (x - 1/2) log x - x + constant, to 1e-10 from 8 on."""
+    """Compute what log Gamma(x) has beside (x - 1/2) log x - x + constant, to 1e-10 from 8 on."""
     square = 1 / (x * x)
     return (1 / 12 - square * (1 / 360 - square / 1260)) / x
 

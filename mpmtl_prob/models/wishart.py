@@ -184,7 +184,7 @@ class ShiftedWishart(Distribution):
 
     @property
     def variance(self) -> Array:
-        """Of every entry: df scale^2, twice that on the diagonal."""
+        """Variance of every entry: df scale^2, twice that on the diagonal."""
         one = _last(self.df * self.scale**2)
         return jnp.broadcast_to(one * (1 + _eye(self.loc)), self.batch_shape + self.event_shape)
 
@@ -230,7 +230,7 @@ class ShiftedGaussian(Distribution):
 
     @property
     def variance(self) -> Array:
-        """Of every entry: sd^2, twice that on the diagonal."""
+        """Variance of every entry: sd^2, twice that on the diagonal."""
         return jnp.broadcast_to(_last(self.sd**2) * (1 + _eye(self.loc)), self.batch_shape + self.event_shape)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:

@@ -1,4 +1,4 @@
-"""What this package knows of the inside of NumPyro's kernels: states by their fields, and private names. Nothing else does.
+"""Internals of NumPyro's kernels that this package relies on: states by their fields, and private names. Nothing else does.
 
 It was written for the version in :data:`WRITTEN_FOR`. ``tests/sampling/test_internals.py`` compares it with the NumPyro that
 is installed, and says what to look at where a later version has changed.

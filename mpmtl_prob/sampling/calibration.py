@@ -173,7 +173,7 @@ def _simulate(
 
 
 def _near_zero(data: ObservedTasks) -> dict[str, Any]:
-    """Where a release always allows W to be; far from 0 a chain may start where the density is 0, and stays there."""
+    """Start where a release always allows W to be; far from 0 a chain may start where the density is 0, and stays there."""
     matrices, rates = (("W",), ("rate",)) if len(data.parts) == 1 else (("P", "Q"), ("rate", "rate_own"))
     small = 0.02 * np.random.default_rng(0).standard_normal(np.shape(data.centre)[::-1])
     return dict.fromkeys(matrices, small) | dict.fromkeys(("sigma", *rates), 0.0)
@@ -189,7 +189,7 @@ def _sampler(prior: type[PenaltyPrior], shape: tuple[int, int]) -> Callable[[Any
 
 
 def _functionals(values: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    """Of arrays (replication, draw, ...): entries, size and shape of W, and the scales."""
+    """Return functionals of arrays (replication, draw, ...): entries, size and shape of W, and the scales."""
     W = values["W"]
     singular = np.linalg.svd(W, compute_uv=False)
     shape = {"W_11": W[..., 0, 0], "size of W": singular.sum(-1), "share of s_1": singular[..., 0] / singular.sum(-1)}

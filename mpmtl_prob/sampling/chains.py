@@ -50,7 +50,7 @@ class Program(NamedTuple):
         return self.fill(state, args, steps)
 
     def most(self, state: Any) -> int:
-        """How many draws fit the loop: fewer where one has very many numbers."""
+        """Return how many draws fit the loop: fewer where one has very many numbers."""
         return num_draws(self.kept(state))
 
     def chunks(self, state: Any, total: int) -> list[int]:
@@ -73,12 +73,12 @@ class Program(NamedTuple):
 
 
 def num_draws(kept: Any) -> int:
-    """How many draws are made at a time, of which this is kept."""
+    """Number of draws that are made at a time, of which this is kept."""
     return max(1, min(_CHUNK, _MOST // sum(np.size(leaf) for leaf in jax.tree.leaves(kept))))
 
 
 def _one_by_one(function: Callable[[Any], Any], draws: Any, number: int) -> Any:
-    """What a function makes of each of so many draws: of all beside each other it takes several times what they are."""
+    """Apply a function to each of so many draws: of all beside each other it takes several times what they are."""
     draws, found = jax.tree.map(np.asarray, draws), None
     for i in range(number):
         one = jax.tree.map(np.asarray, function(jax.tree.map(lambda every, i=i: every[i : i + 1], draws)))
@@ -90,7 +90,7 @@ def _one_by_one(function: Callable[[Any], Any], draws: Any, number: int) -> Any:
 
 
 class ChainStates(NamedTuple):
-    """Where chains are.
+    """States of chains.
 
     Attributes:
         state: the kernel's, of every chain.
@@ -164,7 +164,7 @@ def program(kernel: MCMCKernel, warmup: int, thin: int = 1) -> Program:
 
 
 def each(function: Callable[..., Any], every: Sequence[Any]) -> list[Any]:
-    """What a function makes of each of several things, in threads: XLA leaves the interpreter's lock while it computes."""
+    """Apply a function to each of several things, in threads: XLA leaves the interpreter's lock while it computes."""
     double = jax.config.jax_enable_x64  # a thread starts with the process's
 
     def one(item: Any) -> Any:

@@ -41,7 +41,7 @@ def fingerprint(settings: Mapping[str, Any], args: Any) -> str:
 
 
 def _in_parts(value: Any) -> bool:
-    """Whether data are read part by part, as rows of tasks are (:class:`mpmtl_prob.privacy.ledger.InParts`)."""
+    """Return whether data are read part by part, as rows of tasks are (:class:`mpmtl_prob.privacy.ledger.InParts`)."""
     return hasattr(value, "fingerprint_parts")
 
 

@@ -22,7 +22,7 @@ TAILS = (0.05, 0.95)
 
 
 class Remedies(NamedTuple):
-    """What to do about draws that are too few or wrong, in the words of whoever drew them.
+    """Advice on what to do about draws that are too few or wrong, in the words of whoever drew them.
 
     Attributes:
         settle: where chains disagree.
@@ -39,7 +39,7 @@ class Remedies(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """How far the draws can be trusted.
+    """Diagnosis of draws: how far they can be trusted.
 
     Attributes:
         rhat: the largest rank-normalised split r-hat of every functional; none of weighted points.
@@ -63,7 +63,7 @@ class Diagnosis:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not self.advice
 
     def __str__(self) -> str:
@@ -140,7 +140,7 @@ def diagnose_weights(khat: float, ess: float, points: int, *, remarks: Sequence[
 
 
 def khat_advice(khat: NDArray[np.floating], num_draws: int, failing: str, remedy: str) -> tuple[str, ...]:
-    """What the Pareto k of every task's weights (m,) means.
+    """Say what the Pareto k of every task's weights (m,) means.
 
     Args:
         khat: of every task; nan counts as too large.

@@ -21,7 +21,7 @@ KHAT_LIMIT = 0.7
 
 
 def num_proposals(num_draws: int) -> int:
-    """How many are drawn so that num_draws can be kept."""
+    """Return how many are drawn so that num_draws can be kept."""
     return max(_OVERSAMPLED * num_draws, _LEAST)
 
 
@@ -83,7 +83,7 @@ def _pareto(excess: FloatArray) -> tuple[float, float]:
 
 
 def systematic(weight: FloatArray, number: int, begin: float) -> NDArray[np.int64]:
-    """Which of S points are kept, ``number`` in all: each as often as its weight (S,) says, rounded up or down.
+    """Pick which of S points are kept, ``number`` in all: each as often as its weight (S,) says, rounded up or down.
 
     ``begin`` is where the first pick is within its step, from 0 to 1.
     """

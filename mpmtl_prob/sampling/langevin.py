@@ -34,7 +34,7 @@ from mpmtl_prob.sampling._numpyro import (
 
 
 class LangevinState(NamedTuple):
-    """Where a chain is; fields are named as in NumPyro's HMC."""
+    """State of a chain; fields are named as in NumPyro's HMC."""
 
     i: Any  #: iterations done
     z: Any  #: unconstrained values by site
@@ -111,7 +111,7 @@ class ProximalLangevin(MCMCKernel):
 
     @property
     def exact(self) -> bool:
-        """Whether the stationary law is the posterior itself."""
+        """True if the stationary law is the posterior itself."""
         return self._adjusted
 
     @property

@@ -48,7 +48,7 @@ def raise_on_interrupt() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Until:
-    """When a run has enough: as soon as all that is asked for holds of everything that is watched.
+    """Stopping rule of a run: as soon as all that is asked for holds of everything that is watched.
 
     Attributes:
         ess: effective draws, of all chains together.
@@ -80,7 +80,7 @@ class Until:
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """What stays the same while chains go on.
+    """Settings that stay the same while chains go on.
 
     Attributes:
         kernel: of NumPyro.

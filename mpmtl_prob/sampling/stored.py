@@ -88,7 +88,7 @@ def unpacked(group: xr.Dataset) -> xr.Dataset:
 
 
 def _symmetric(values: FloatArray, dims: Sequence[Hashable]) -> bool:
-    """Whether draws (chain, draw, ...) are of symmetric matrices, over a dimension and its other, up to rounding."""
+    """Return whether draws (chain, draw, ...) are of symmetric matrices, over a dimension and its other, up to rounding."""
     if len(dims) != 2 or dims[1] != f"{dims[0]}_other":
         return False
     largest = np.abs(values).max(axis=(-2, -1), keepdims=True, initial=0.0)
@@ -125,7 +125,7 @@ def _in_single(
 
 
 def _finite(values: FloatArray) -> bool:
-    """Whether all draws (chain, draw, ...) are, a few at a time."""
+    """Return whether all draws (chain, draw, ...) are finite, a few at a time."""
     return all(bool(np.isfinite(values[at]).all()) for at in _few(values.shape))
 
 

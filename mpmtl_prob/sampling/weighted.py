@@ -53,7 +53,7 @@ _NOTHING = 1e6  # the log of what is left of such a weight, less
 
 
 class Weights(NamedTuple):
-    """What weights say of themselves.
+    """Diagnosis of importance weights.
 
     Attributes:
         khat: the Pareto k of their tail.
@@ -184,7 +184,7 @@ def _of_both_widths(u: FloatArray) -> FloatArray:
 
 
 def _widths(n: int) -> FloatArray:
-    """Of the two laws. A normal law of n numbers lies in a shell, which the wider law's has to overlap."""
+    """Return the widths of the two laws. A normal law of n numbers lies in a shell, which the wider law's has to overlap."""
     return np.array([1.0, 1 + 1 / np.sqrt(n)])
 
 

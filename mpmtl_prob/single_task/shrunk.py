@@ -56,7 +56,7 @@ _MOST_ROWS = 256
 
 
 class Shrunk(NamedTuple):
-    """Of one task.
+    """Shrunken estimates of one task.
 
     Attributes:
         estimate: eta, (d,).
@@ -146,7 +146,7 @@ def _each_by_itself(
 
 
 def read_together(X: FloatArray, ridge: float) -> float:
-    """How many times as much of all coefficients together rows determine as of each by itself: r.
+    """Compute how many times as much of all coefficients together rows determine as of each by itself: r.
 
     Over pairs of rows, d their difference and S that of all other rows: the sum of d'S d over that of sum_j d_j^2 S_jj. Of
     more rows than are looked at, those of some that are evenly spaced.
@@ -187,7 +187,7 @@ def read_together(X: FloatArray, ridge: float) -> float:
 
 
 def _nothing(d: int) -> Shrunk:
-    """Of a task whose rows say nothing."""
+    """Return the estimates of a task whose rows say nothing."""
     return Shrunk(*np.zeros((2, d)))
 
 

@@ -1,4 +1,4 @@
-"""What the papers prove, as functions: bounds on errors, with what was mended in them.
+"""The papers' theorems as functions: bounds on errors, with what was mended in them.
 
 - ``utility``: rates of the model-protected algorithms, the budgets and steps that achieve them.
 - ``adaptation``: utility, stationarity and learning bounds of private domain adaptation.

@@ -1,4 +1,4 @@
-"""What the paper's theorems promise, as functions, with its slips mended; where a bound says nothing, it says so by its size.
+"""The adaptation paper's theorems as functions, with its slips mended; where a bound says nothing, it says so by its size.
 
 Source: Bassily, Cortes, Mao and Mohri (2023), Theorems 4.2, 4.3, 5.2 and B.1, Lemma 5.1, appendices C.2 and D.
 """

@@ -1,4 +1,4 @@
-"""How well anybody can do: the paper's bounds for the hard priors, with constants that the proofs bear out.
+"""Limits of accuracy: the paper's bounds for the hard priors, with constants that the proofs bear out.
 
 They differ from what is achieved by factors of a thousand and more: what to read off them are slopes, and ratios of views.
 Against all other people (Theorem 4.6, Lemma B.4) the printed constants are not proved, as the own term is missing from the
@@ -37,7 +37,7 @@ class LowerBound:
 
     @property
     def holds(self) -> bool:
-        """Whether all conditions are met."""
+        """True if all conditions are met."""
         return not self.unmet
 
 

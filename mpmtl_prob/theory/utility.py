@@ -1,4 +1,4 @@
-"""What the papers prove about the error of Algorithms 2 and 3: rates, up to constants, and the T that achieves them.
+"""Error bounds of Algorithms 2 and 3: rates, up to constants, and the T that achieves them.
 
 With M the size of the noise and mu = 0, the error is O(K^2 L (M / c)^phi); a mu-strongly convex loss has O(K (M / c)^p). The
 budgets grow as eps_t ~ t^alpha or Q^{-t}. Three settings say how they add up to eps:

@@ -32,7 +32,7 @@ Model = Callable[..., None]
 
 
 class Kernel(Protocol):
-    """What :func:`fit` needs of a kernel: of NumPyro's ``MCMCKernel`` these, most of which that class gives to its own."""
+    """Interface of a kernel that :func:`fit` runs: these parts of NumPyro's ``MCMCKernel``, which most kernels inherit."""
 
     @property
     def sample_field(self) -> str:

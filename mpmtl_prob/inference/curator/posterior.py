@@ -1,4 +1,4 @@
-"""What inference on a curator's model returns."""
+"""Results of inference on a curator's model."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ class Posterior:
 
 
 def _rows_of_names(task: NDArray[np.str_], names: Sequence[str]) -> list[NDArray[np.int64]]:
-    """Where the rows of every task are, by the name that every row has."""
+    """Return the places of every task's rows, given the task's name of every row."""
     found, code = np.unique(task, return_inverse=True)
     rows = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=len(found)))[:-1])
     by_name = dict(zip(found.tolist(), rows, strict=True))

@@ -40,7 +40,7 @@ from mpmtl_prob.sampling.chains import advance, init, join, program
 
 
 class Rounds(NamedTuple):
-    """What a run of the kernel is about; leaves are traced arrays.
+    """Data and settings of a run of the kernel; leaves are traced arrays.
 
     Attributes:
         run: the numbers of Algorithm 1.
@@ -59,7 +59,7 @@ class Rounds(NamedTuple):
 
 
 class RoundState(NamedTuple):
-    """Where a chain is."""
+    """State of a chain."""
 
     i: Any  #: rounds done
     z: Any  #: {"W": the output W^^ of the last round, (d, m)}

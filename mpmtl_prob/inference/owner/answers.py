@@ -1,4 +1,4 @@
-"""What owners say in later rounds: a draw from what they believe after the earlier ones."""
+"""Owners' messages in later rounds: a draw from what they believe after the earlier ones."""
 
 from __future__ import annotations
 

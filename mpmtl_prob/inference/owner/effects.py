@@ -118,7 +118,7 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         return _in_table_units(pd.DataFrame({name: values.T.ravel() for name, values in columns.items()}, index=index))
 
     def common_units(self) -> pd.Series:
-        """What one common unit of every task's effects is in the table's: coefficients over it are beside average effects.
+        """Size of one common unit of every task's effects in the table's units.
 
         With a reference it is the same for all tasks. Without, it is by each task's own rows, the standard deviation of the
         target over that of the column, and is for the task's owner as coefficients are; an intercept, every task's own, has
@@ -203,7 +203,7 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         return self._with_rows(tasks, pointwise)
 
     def diagnose(self) -> Diagnosis:
-        """How far the owners' posteriors can be trusted, in words: the public draws that they rest on, and their weights."""
+        """Say in words how far the owners' posteriors can be trusted: their public draws, and the weights of these."""
         public = self.shared.diagnose()
         advice, constants = list(public.advice), self._tree["constant_data"].to_dataset()
         if "khat" in constants:
@@ -351,7 +351,7 @@ def _gathered(owners: Iterable[OwnEffects], number: int, shape: tuple[int, int])
 
 
 def _constants(owners: Sequence[OwnEffects], kind: Likelihood, khat: FloatArray | None) -> dict[str, Any]:
-    """What is known of every task beside its draws, (task,)."""
+    """Return the numbers of every task that are no draws, (task,)."""
     constants: dict[str, Any] = {
         "apart": np.array([own.apart for own in owners]),
         "offset_mean": np.array([own.offset for own in owners]),
@@ -421,7 +421,7 @@ class _Public:
     def priors(
         self, log_weight: FloatArray, mu: FloatArray, own_message: FloatArray | None = None
     ) -> tuple[EffectsPriors, EffectsPriors]:
-        """What an owner averages over.
+        """Return the priors that an owner averages over.
 
         Args:
             log_weight: of the public draws, (S,).
@@ -480,7 +480,7 @@ def _without_own(
 def _log_likelihoods(
     release: EffectsRelease, law: tuple[FloatArray, FloatArray, Accuracy, FloatArray | None]
 ) -> jax.Array:
-    """Of every draw of mu, Omega, accuracy and slopes, (S,)."""
+    """Compute the log likelihood of every draw of mu, Omega, accuracy and slopes, (S,)."""
     out: jax.Array = jax.lax.map(lambda draw: log_likelihood(release, *draw), law)
     return out
 

@@ -1,4 +1,4 @@
-"""What the owners' targets are: numbers with normal errors, one of two labels, or what a user's :class:`Likelihood` says."""
+"""Likelihoods of owners' targets: numbers with normal errors, two labels, or a user's own :class:`Likelihood`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Posteriors(Protocol):
 
     @property
     def mean(self) -> FloatArray:
-        """Of W, (d, m)."""
+        """Mean of W, (d, m)."""
         ...
 
     @property
@@ -145,7 +145,7 @@ class Likelihood(ABC):
         draws: Mapping[str, FloatArray],
         rng: np.random.Generator,
     ) -> tuple[FloatArray, FloatArray] | None:
-        """What every draw says of rows of one task: the log density of their targets, and targets drawn anew, (S, n) each.
+        """Return log densities of one task's targets under every draw, and targets drawn anew, (S, n) each.
 
         ArviZ compares models by the one and checks them by the other. None where it is not known.
 
@@ -357,7 +357,7 @@ def _in_units(tasks: TaskData, given: Callable[[TaskData], Posteriors]) -> Poste
 
 
 def _jointly(model: Callable[..., None], X: FloatArray, y: FloatArray) -> Jointly:
-    """Of numbers of any size: the sampler, in whose precision a square may be nothing or endless, meets them near 1."""
+    """Sample numbers of any size, scaled to about 1, as squares of others may leave single precision."""
     unit = float(power_above(np.abs(y).max()))
     sigma = np.log((y / unit).std() + 1e-3)
     start = {"log_snr": np.log(conjugate.SNR_MEDIAN), "u": np.zeros(X.shape[1]), "log_sigma": sigma}
@@ -385,7 +385,7 @@ def _error_size(tasks: TaskData, own: slice, draws: Mapping[str, FloatArray]) ->
 
 
 def _of_rows(given: FloatArray | None, own: slice) -> FloatArray:
-    """What some rows have beside features, (n,), 1 where nothing was said."""
+    """Return an exposure or a weight for some rows, (n,), 1 where none was given."""
     return np.ones(own.stop - own.start) if given is None else given[own]
 
 

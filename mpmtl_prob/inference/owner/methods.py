@@ -138,7 +138,7 @@ def _in_turns(
     likelihood: Likelihood,
     weighed: Callable[[Sequence[Posteriors]], _Weighed],
 ) -> Found:
-    """What is found of all tasks, a few of them at a time: posteriors at every Omega take far more than what is kept."""
+    """Compute the results of all tasks, a few at a time: posteriors at every Omega take far more than what is kept."""
     count = num_draws if likelihood.exact else num_proposals(num_draws)
     d, m = tasks.num_features, tasks.num_tasks
     step = max(_FEWEST, AT_ONCE // (count * d + len(omegas) * (d * d + _OF_ONE)))
@@ -176,7 +176,7 @@ def scales(tasks: TaskData, scaling: str) -> FloatArray:
 
 
 class Whole:
-    """What is found of all tasks, (..., m), put together a few of them at a time."""
+    """Results of all tasks, (..., m), put together a few of them at a time."""
 
     def __init__(self, num_tasks: int) -> None:
         self.num_tasks = num_tasks
@@ -184,7 +184,7 @@ class Whole:
         self.draws: Draws = {}
 
     def put(self, now: slice, part: Found) -> None:
-        """What is found of the tasks at these places; draws may be in their room already."""
+        """Store the results of the tasks at these places; their draws may be stored already."""
         for name in ("W", "khat", "khat_draws"):
             if (value := getattr(part, name)) is not None:
                 self._room(self.known, name, value.shape[:-1])[..., now] = value
@@ -194,7 +194,7 @@ class Whole:
                 room[...] = value
 
     def room(self, now: slice, name: str, shape: tuple[int, ...]) -> FloatArray:
-        """Where draws of the tasks at these places are to be, (*shape, tasks)."""
+        """Return the array into which draws of the tasks at these places go, (*shape, tasks)."""
         return self._room(self.draws, name, shape)[..., now]
 
     def _room(self, of: dict[str, FloatArray], name: str, shape: tuple[int, ...]) -> FloatArray:

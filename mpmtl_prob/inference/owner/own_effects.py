@@ -34,7 +34,7 @@ from mpmtl_prob.single_task.random_effects import (
 
 @dataclass(frozen=True, eq=False)
 class OwnEffects:
-    """What one owner knows, in the table's units."""
+    """Posterior of one owner's effects, in the table's units."""
 
     mean: FloatArray
     draws: Draws
@@ -45,7 +45,7 @@ class OwnEffects:
 
 
 class Known(NamedTuple):
-    """What a task knows.
+    """Rows of a task, or its estimate.
 
     Attributes:
         rows: in common units; of numbers targets are less what earlier studies say, of other outcomes that is in the offset.
@@ -60,7 +60,7 @@ class Known(NamedTuple):
 
 
 class FromAll(NamedTuple):
-    """What is known of all tasks.
+    """Public draws that all owners use.
 
     Attributes:
         mu: draws of average effects, (S, d).
@@ -72,7 +72,7 @@ class FromAll(NamedTuple):
 
 
 def known_of(tasks: TaskData | Estimates, layout: EffectsLayout) -> Iterator[Known]:
-    """Of every task; no rows where numbers leave double precision: nothing can be said but what is known of a new task."""
+    """Yield the rows or the estimate of every task; none where numbers leave double precision."""
     data = tasks if isinstance(tasks, Estimates) else in_layout(tasks, layout)
     for i in range(data.num_tasks):
         with np.errstate(all="ignore"):  # a warning would tell of one task
@@ -92,7 +92,7 @@ def _of_rows(tasks: TaskData, i: int, layout: EffectsLayout) -> Known:
 
 
 def _of_estimate(own: Estimate, layout: EffectsLayout) -> Known:
-    """As rows whose residual variance is known."""
+    """Return an estimate as rows whose residual variance is known."""
     mean, covariance = in_common_units(own, layout)
     if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
         return Known(_of_numbers(np.full((1, len(mean)), np.nan), np.full(1, np.nan)), layout.reference_units)
@@ -165,7 +165,7 @@ type _Posterior = tuple[FloatArray, Draws, FloatArray, float]
 def _sound_posterior(
     rows: Predictors, priors: tuple[EffectsPriors, ...], kind: Likelihood, total: int, rng: np.random.Generator
 ) -> _Posterior:
-    """As :func:`_posterior`; of rows with which numbers leave double precision, what is known of a new task."""
+    """Compute the posterior, or that of a new task where numbers leave double precision."""
     try:
         with np.errstate(all="ignore"):
             posterior = _posterior(rows, priors, kind, total, rng)

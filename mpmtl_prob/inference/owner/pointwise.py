@@ -1,4 +1,4 @@
-"""What owners' posteriors say of every row: groups of numbers per draw and row, by which ArviZ compares and checks models.
+"""Log likelihoods and predictions of owners' posteriors for every draw and row, by which ArviZ checks models.
 
 They are the owners' own as rows are: with features known, they let targets be worked back, to the last digit.
 """

@@ -1,4 +1,4 @@
-"""What owners' posteriors have in common, whatever the messages were: a column per task, a tree of draws, and files."""
+"""Base class of owners' posteriors, whatever the messages were: a column per task, a tree of draws, and files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
 
     @property
     def guarantee(self) -> Guarantee:
-        """That of the release, which is all that the owners learn of each other."""
+        """Guarantee of the release, which is all that the owners learn of each other."""
         return self.shared.guarantee
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:

@@ -118,7 +118,7 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
         return tasks, draws | {"W": draws["W"][:, feature]}
 
     def diagnose(self) -> Diagnosis:
-        """How far the owners' posteriors can be trusted, in words: the draws that they rest on, and their weights' k-hat.
+        """Say in words how far the owners' posteriors can be trusted: the draws that they rest on, and their weights' k-hat.
 
         With "plug_in" and "mixture" the owners' own draws are independent, and what is judged are those of the public
         posterior; with "joint" those of every owner's chains.
@@ -365,7 +365,7 @@ def joinable(structure: Structure, num_tasks: int, num_features: int, rounds: in
 
 
 def _counts_twice(tasks: TaskData, shared: SharedPosterior) -> bool:
-    """Whether an owner's own message weighs so much in the release that its rows as good as count twice."""
+    """Return whether an owner's message weighs so much in the release that its rows nearly count twice."""
     release = shared.release
     if type(shared.structure.resolve(release)) is not Full or release.rounds > 1 or not _can_exclude(tasks, release):
         return False

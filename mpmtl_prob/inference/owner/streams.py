@@ -32,16 +32,16 @@ class Block(NamedTuple):
 
     @property
     def key(self) -> tuple[int, ...]:
-        """What its streams are spawned by."""
+        """Key by which its streams are spawned."""
         return (self.number,) if self.number else ()
 
     @property
     def generator(self) -> np.random.Generator:
-        """Of numbers that tasks read side by side, from the first one."""
+        """Return the generator of numbers that tasks read side by side, from the first one."""
         return np.random.default_rng(np.random.SeedSequence((self.seed,), spawn_key=self.key))
 
     def resampling(self) -> tuple[FloatArray, np.random.Generator]:
-        """Where every task's picks begin, (tasks,), and what shuffles them, one turn of tasks after another."""
+        """Yield the start of every task's picks, (tasks,), and the generator that shuffles them, for some tasks at a time."""
         rng = self.generator
         for now in in_turns(self.num_draws, self.num_tasks):  # those of :meth:`Turn.picks` come first
             rng.random((now.stop - now.start, self.num_tasks))
@@ -83,7 +83,7 @@ class _OfTurn(np.random.SeedSequence):
         self._tasks, self._num_tasks, self._calls = tasks, num_tasks, 0
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-        """Of the generator itself, for posteriors that draw all tasks from one: other turns have others."""
+        """Return the state of the generator itself, for posteriors that draw all tasks from one: other turns have others."""
         if not self._tasks.start:
             return super().generate_state(n_words, dtype)
         return self._child(self._num_tasks, self._tasks.start).generate_state(n_words, dtype)

@@ -19,7 +19,7 @@ from mpmtl_prob.privacy.tables import Table, pair
 
 @dataclass(frozen=True, repr=False)
 class ReleaseComparison(Table):
-    """What releases say of the leading subspace.
+    """Comparison of what releases say of the leading subspace.
 
     Attributes:
         rows: one mapping per posterior: ``name``; mean, ``_low`` and ``_high`` (the ends of a central interval) of
@@ -60,7 +60,7 @@ class ReleaseComparison(Table):
             )
 
     def in_words(self) -> str:
-        """What the table says, one sentence per posterior."""
+        """Say what the table shows, one sentence per posterior."""
         lines = []
         for row in self.rows:
             wide = row["width_to_noiseless"]
@@ -72,7 +72,7 @@ class ReleaseComparison(Table):
         return "\n".join(lines)
 
     def _found(self, row: Mapping[str, Any]) -> str:
-        """Whether the interval of the angles ends below that of a random subspace."""
+        """Return whether the interval of the angles ends below that of a random subspace."""
         known = lambda angle: row[f"{angle}_high"] < self.chance[f"{angle}_low"]
         if known("largest_angle"):
             return f"{self._leading} found"

@@ -46,7 +46,7 @@ class CovarianceDraws(HidesArrays):
         return len(diagonal) * (self.axes * isotonic_regression(diagonal).x) @ self.axes.T
 
     def shapes(self, power: ArrayLike) -> FloatArray:
-        """As many draws, evenly spaced, as power has entries, each to its power: (S, d, d)."""
+        """Return as many draws, evenly spaced, as power has entries, each to its power: (S, d, d)."""
         p = np.atleast_1d(np.asarray(power, dtype=np.float64))
         draws = self._some(len(p))._raised(p[:, None])
         return draws if self.axes is None else self.axes @ draws @ self.axes.T
@@ -83,7 +83,7 @@ class CovarianceDraws(HidesArrays):
         return d * ((U * above[:, None, :]) @ np.swapaxes(U, -1, -2) + rest[..., None] * np.eye(d))
 
     def _spectra(self, power: float | FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Of every power, scaled to trace 1: what eigenvalues are above the others, (S, r), and these, (S, 1)."""
+        """Split eigenvalues of every power, scaled to trace 1: what they are above the others, (S, r), and these, (S, 1)."""
         top, besides = self.eigenvalues[:, -1:], self.vectors.shape[-2] - self.vectors.shape[-1]
         raised = lambda values: np.maximum(values / top, 1e-9) ** power
         spectra = raised(self.eigenvalues)

@@ -80,7 +80,7 @@ class SharedEffects(PublicPosterior[str]):
 
     @property
     def layout(self) -> EffectsLayout:
-        """That of the release's messages."""
+        """Layout of the release's messages."""
         return layout_of(self.release)
 
     @property
@@ -307,7 +307,7 @@ class SharedEffects(PublicPosterior[str]):
         return diagnose(judged, statistics, remedies=_REMEDIES, remarks=[*remarks, self.says()])
 
     def says(self) -> str:
-        """How much the release says of average effects, in words: their intervals against those before it."""
+        """Say in words how much the release tells of average effects: their intervals against those before it."""
         before = self.prior.average / np.sqrt(len(self.coefficients))  # of a length that is half-normal
         ratio = float(np.sqrt(self.draws("mu").var(axis=0).mean()) / before)
         if ratio >= _SAYS_LITTLE:
@@ -522,7 +522,7 @@ def observed_effects(release: Release, prior: EffectsPrior | None = None) -> Eff
 def _observed_with_covariates(
     layout: EffectsLayout, sigma: FloatArray, m: float, noise: float, prior: EffectsPrior
 ) -> EffectsRelease:
-    """As :func:`observed_effects`, of tasks with covariates z."""
+    """Do as :func:`observed_effects`, for tasks with covariates z."""
     Z, d = layout.z, len(layout.coefficients)
     number = Z.shape[1]
     # the last columns over their last rows are g eta's regression on z. Those rows are the sum of z z' / |u|^2: it is noisy,
@@ -551,7 +551,7 @@ def in_table(effects: FloatArray, units: Units) -> FloatArray:
 
 
 def per_table_unit(units: Units) -> FloatArray:
-    """What effects in common units are multiplied by for those in the table's, (d,)."""
+    """Return the factors from effects in common units to those in the table's units, (d,)."""
     return units.target_scale / units.scale
 
 

@@ -1,4 +1,4 @@
-"""What sampling a mixed model begins with, and what is kept and watched of its draws."""
+"""Starts of a mixed model's chains, and which of their draws are kept and watched."""
 
 from __future__ import annotations
 

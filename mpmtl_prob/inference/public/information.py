@@ -1,4 +1,4 @@
-"""What a release says, as the width of intervals: against those without its noise, and those before it."""
+"""Information in a release, as widths of intervals: against those without its noise, and those before it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Prior = Callable[[int, int, int], FloatArray | None]
 
 @dataclass(frozen=True)
 class Information:
-    """How wide the posterior of a release is, by functional: "the spectrum" (shares), "the covariance" (its shape).
+    """Widths of a release's posterior, by functional: "the spectrum" (shares), "the covariance" (its shape).
 
     Attributes:
         noise: the posterior sd over the sd that m tasks leave where their second moment is known, so how many times wider
@@ -93,11 +93,11 @@ def information(posterior: xr.Dataset, prior: Prior, num_tasks: int, seed: int =
 
 
 def functionals(omega: FloatArray) -> dict[str, FloatArray]:
-    """What the data identify of Omega (chain, draw, d, d): eigenvalues as shares of their sum, and Omega over its trace."""
+    """Return what the data identify of Omega (chain, draw, d, d): shares of its eigenvalues, and Omega over its trace."""
     shape = omega / np.trace(omega, axis1=-2, axis2=-1)[..., None, None]
     return {"the spectrum": np.linalg.eigvalsh(shape)[..., ::-1], "the covariance": shape}
 
 
 def _variance(values: FloatArray) -> float:
-    """Of all components together, over (chain, draw)."""
+    """Return the variance of all components together, over (chain, draw)."""
     return float(values.var(axis=(0, 1)).sum())

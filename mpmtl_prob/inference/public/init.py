@@ -38,7 +38,7 @@ def observed(release: Release) -> Observed:
 
 
 def noise_dominated(release: Release) -> bool:
-    """Whether the size of A is public and the noise hides even its largest direction, or nearly.
+    """Return whether the size of A is public and the noise hides even its largest direction, or nearly.
 
     If its size is not public, A may be as large as the release itself. From where on other coordinates serve better was found
     on LSOA II; the posterior is the same in both.
@@ -47,24 +47,24 @@ def noise_dominated(release: Release) -> bool:
 
 
 def start_full(public: Observed) -> dict[str, Any]:
-    """Where the model's own coordinates put what the release suggests."""
+    """Start where the model's own coordinates put what the release suggests."""
     return {"z": 0.0, "z_kappa": 0.0} | coordinates.at_rest(public)
 
 
 def start_adaptive(public: Observed) -> dict[str, Any]:
-    """Where Omega may be anything round a small multiple of I: heavy tails reach what is larger."""
+    """Start where Omega is near a small multiple of I: heavy tails reach what is larger."""
     least = np.full(np.shape(public.precision), _variances(public).min())
     return _above_a_floor(public, least) | {"z_kappa": 0.0} | coordinates.at_rest(public)
 
 
 def start_group_sparse(public: Observed) -> dict[str, Any]:
-    """Where Omega has the diagonal that the release suggests."""
+    """Start where Omega has the diagonal that the release suggests."""
     omega = np.diagonal(suggested(public))
     return _above_a_floor(public, omega) | coordinates.sites_of(public, _variances(public), omega)
 
 
 def start_noise_dominated(public: Observed) -> dict[str, Any]:
-    """Where a random W has the row norms that the release suggests, along its eigenvectors, and no direction stands out more.
+    """Start where a random W has the row norms that the release suggests along its eigenvectors.
 
     Started where one does, as Bartlett's law has it, chains run into the boundary, and are thrown to where none ever will.
     """
@@ -75,7 +75,7 @@ def start_noise_dominated(public: Observed) -> dict[str, Any]:
 
 
 def start_low_rank(public: Observed, rank: int) -> dict[str, Any]:
-    """Where Omega has the leading directions that the release suggests, above a floor."""
+    """Start where Omega has the leading directions that the release suggests, above a floor."""
     leading, directions = (x[..., ::-1][..., :rank] for x in np.linalg.eigh(suggested(public)))
     floor, d, V = 0.5 * leading.min(), len(directions), np.asarray(public.eigenvectors)
     omega = floor * np.eye(d) + (directions * (leading - floor)) @ directions.T
@@ -84,7 +84,7 @@ def start_low_rank(public: Observed, rank: int) -> dict[str, Any]:
 
 
 def _variances(public: Observed) -> FloatArray:
-    """Of the weights along the release's eigenvectors, as it suggests: hidden ones share what a public trace leaves."""
+    """Return variances of the weights along the release's eigenvectors: hidden ones share what a public trace leaves."""
     hidden, m = np.asarray(public.noise_dominance), np.asarray(public.num_tasks)
     size = 1 / (np.asarray(public.precision) + np.asarray(public.noise.precision_floor))
     left = (public.trace - np.sum((1 - hidden) * size)) / np.sum(hidden * size)
@@ -101,7 +101,7 @@ def suggested(public: Observed) -> FloatArray:
 
 
 def _above_a_floor(public: Observed, variances: FloatArray) -> dict[str, Any]:
-    """Where psi is half the smallest of these variances, and lambda explains the rest of each."""
+    """Start where psi is half the smallest of these variances, and lambda explains the rest of each."""
     psi, log_phi_mean = 0.5 * variances.min(), np.asarray(public.log_phi_mean)
     size = np.sqrt((variances - psi) / np.exp(log_phi_mean))
     return {

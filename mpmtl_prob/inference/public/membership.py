@@ -18,7 +18,7 @@ from mpmtl_prob.inference.public.structures import TraceNormWeights
 
 
 class Membership(NamedTuple):
-    """What a release says of tasks with known messages.
+    """Membership inference: what a release says of tasks with known messages.
 
     Attributes:
         probability: that each is in it, (n,).

@@ -37,7 +37,7 @@ class FirstLook:
 
 
 def first_look(release: Release) -> FirstLook:
-    """What the moments of a release say, in milliseconds: Sigma less the noise's mean, where it stands clear of it.
+    """Return what the moments of a release say, in milliseconds: Sigma less the noise's mean, where it stands clear of it.
 
     Hidden directions share what is left, equally. It has no intervals, and where little stands clear it is nearly the
     identity; :func:`shared_covariance` is the posterior.

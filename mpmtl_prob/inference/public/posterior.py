@@ -1,4 +1,4 @@
-"""What posteriors given a release have in common: draws in a tree, chains that go on, files, and cards."""
+"""Base class of posteriors given a release: draws in a tree, chains that go on, files, and cards."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class PublicPosterior[S](ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """That of the release: everything after it is post-processing."""
+        """Guarantee of the release: everything after it is post-processing."""
         return self.release.guarantee
 
     @property
@@ -136,7 +136,7 @@ class PublicPosterior[S](ABC):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What it takes, beside the groups of the tree and the seconds, to make an equal posterior."""
+        """Return the settings that make an equal posterior, with the groups of the tree and the seconds."""
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -161,7 +161,7 @@ class PublicPosterior[S](ABC):
 
     @abstractmethod
     def _facts(self) -> Mapping[str, object]:
-        """What a notebook shows of it beside the guarantee."""
+        """Facts that a notebook shows beside the guarantee."""
 
     def _repr_html_(self) -> str:
         return card(type(self).__name__, dict(self._facts()) | self.guarantee.facts(), self.guarantee.reason)

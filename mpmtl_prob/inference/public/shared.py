@@ -92,7 +92,7 @@ class SharedPosterior(PublicPosterior[Structure]):
 
     @former_arguments(sharpness="power")
     def shapes(self, power: ArrayLike) -> FloatArray:
-        """As many draws of the shape, evenly spaced over the chains, as power has entries: one p for each, (S, d, d)."""
+        """Return as many draws of the shape, evenly spaced over the chains, as power has entries, (S, d, d)."""
         return self._shapes.shapes(power)
 
     @cached_property
@@ -134,7 +134,7 @@ class SharedPosterior(PublicPosterior[Structure]):
         return self._shapes.leave_one_out(w, share, np.linalg.eigh(self.release.sigma[-1] - share * np.outer(w, w))[1])
 
     def _share(self, w: FloatArray) -> float:
-        """How far the posterior mean of w' A w follows w' Sigma w: exact beside Gaussian noise, for small steps."""
+        """Compute how far the posterior mean of w' A w follows w' Sigma w: exact beside Gaussian noise, for small steps."""
         A = self._tree.children["posterior"].dataset["A"].values.reshape(-1, len(w), len(w))
         known, noise = np.var(np.einsum("i,sij,j->s", w, A, w)), self._noise_variance * np.dot(w, w) ** 2
         return float(min(1.0, known / noise)) if noise else 0.0
@@ -145,12 +145,12 @@ class SharedPosterior(PublicPosterior[Structure]):
 
     @cached_property
     def information(self) -> Information:
-        """What the release says: how wide intervals are, against those without its noise and those before it."""
+        """Information in the release: how wide intervals are, against those without its noise and those before it."""
         prior = self.structure.resolve(self.release).prior
         return information(self._tree["posterior"].to_dataset(), prior, self.release.num_tasks)
 
     def structure_in_words(self) -> str:
-        """What is known of Omega's structure: of "auto", which one the release speaks for, and which features matter."""
+        """Say what is known of Omega's structure: of "auto", which one the release speaks for, and which features matter."""
         return self.structure.resolve(self.release).describe(self._tree["posterior"].to_dataset())
 
     def diagnose(self) -> Diagnosis:
@@ -199,7 +199,7 @@ class SharedPosterior(PublicPosterior[Structure]):
 
     @property
     def _settled(self) -> bool:
-        """Whether the structure leaves nothing of the spectrum open."""
+        """Return whether the structure leaves nothing of the spectrum open."""
         return not np.ptp(self._tree.children["posterior"].dataset["spectrum"].values, axis=(0, 1)).any()
 
     def _sampling(self) -> str:

@@ -1,4 +1,4 @@
-"""How Omega may look: each structure reads a release by a model of its own, and says in words what was found.
+"""Structures of Omega: each reads a release by a model of its own, and says in words what was found.
 
 Users name one of :data:`STRUCTURES`, or bring a :class:`Structure` of their own.
 """
@@ -79,11 +79,11 @@ class Structure(ABC):
         return None
 
     def describe(self, posterior: xr.Dataset) -> str:
-        """What is known of the structure given the group ``posterior`` of :meth:`SharedPosterior.to_arviz`, in words."""
+        """Say what is known of the structure given the group ``posterior`` of :meth:`SharedPosterior.to_arviz`, in words."""
         return f"{self.name}, as asked for"
 
     def resolve(self, release: Release) -> Structure:
-        """What this structure comes to where a release has fewer tasks than features: itself, but for "auto"."""
+        """Return the structure that stands for this one where a release has fewer tasks than features."""
         return self
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ class Adaptive(Structure):
         return law.draw_prior_omega(rng, law.above_a_floor(rng, (num_draws, num_features)))
 
     def describe(self, posterior: xr.Dataset) -> str:
-        """Which structure the release speaks for.
+        """Say which structure the release speaks for.
 
         In the prior Omega ~ InverseWishart(kappa, diagonal) has correlations of mean 0 and variance 1 / (kappa - d + 2), so
         what a kappa means depends on d, and what the words go by does not.
@@ -242,7 +242,7 @@ def structure_for(release: Release) -> Structure:
 
 
 def _relative_noise(release: Release) -> float:
-    """How far noise moves the second moment, in units of its average eigenvalue, by the release itself."""
+    """Estimate how far noise moves the second moment, in units of its average eigenvalue, by the release itself."""
     law = release.mechanisms[-1]
     average = float(np.trace(release.sigma[-1] - law.mean)) / release.num_features
     return law.operator_norm / average if average > 0 else np.inf

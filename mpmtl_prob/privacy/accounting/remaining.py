@@ -1,4 +1,4 @@
-"""What a budget still pays for: the largest release that would be accepted after others."""
+"""Remaining budget: the largest release that would be accepted after others."""
 
 from __future__ import annotations
 
