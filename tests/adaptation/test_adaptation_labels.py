@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from mpmtl_prob.adaptation import CnvxAdap, Domain, NCnvxAdap, approximate_posterior
-from mpmtl_prob.adaptation.moments.label_posterior import _laplace, _moments, _Told
+from mpmtl_prob.adaptation.moments.label_posterior import _laplace, _moments, _Published
 from mpmtl_prob.adaptation.paper.ncnvx import public_fit
 
 D = 3
@@ -84,7 +84,7 @@ def test_the_test_of_calibration_sees_noise_that_is_left_out(fits):
 def told():
     rng = np.random.default_rng(0)
     X, plus, minus = rng.standard_normal((40, 2)), rng.random(40), -rng.random(40)
-    return _Told(np.array([3.0, -2.0]), 30, 0.7, X, plus, minus)
+    return _Published(np.array([3.0, -2.0]), 30, 0.7, X, plus, minus)
 
 
 def test_noisy_gradients_have_the_mean_and_the_covariance_of_their_law(told):
