@@ -47,7 +47,7 @@ class Schema(StudyTable):
         said: the sections as they were read, which :meth:`from_dict` accepts.
 
     Raises:
-        ValueError: an invalid column, or a privacy budget that cannot be met.
+        ValueError: an invalid column. :meth:`read` and :meth:`from_dict` also refuse a privacy budget that cannot be met.
     """
 
     num_tasks: int
