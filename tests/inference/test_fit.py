@@ -10,7 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import scipy.stats as st
-from helpers.stored import same_but_for_rounding
+from helpers.stored import said_alike, same_but_for_rounding
 from helpers.tolerances import FAR
 from numpy.testing import assert_allclose, assert_array_equal
 from numpyro.infer import NUTS, Gibbs
@@ -256,10 +256,10 @@ def test_what_a_curator_says_of_rows_is_as_exact_far_from_zero_as_at_it():
 def test_posterior_survives_a_file(data, posterior, tmp_path):
     posterior.save(tmp_path / "posterior.nc")
     loaded = Posterior.load(tmp_path / "posterior.nc")
-    assert repr(loaded) == repr(posterior)
+    said_alike(repr(loaded), repr(posterior))
     same_but_for_rounding(loaded.to_arviz()["posterior"], posterior.to_arviz()["posterior"])
     assert_allclose(loaded.predict(data.test).draws, posterior.predict(data.test).draws, rtol=1e-6, atol=1e-6)
-    assert str(loaded.diagnose()) == str(posterior.diagnose())
+    said_alike(str(loaded.diagnose()), str(posterior.diagnose()))
     with pytest.raises(ValueError, match="extend: this posterior holds no chains"):
         loaded.extend(5)
     (tmp_path / "other.nc").write_bytes(b"nothing")
