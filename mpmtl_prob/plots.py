@@ -145,6 +145,8 @@ def forest(
     effect: Hashable | None = None,
     task: Hashable | None = None,
     probability: float = 0.9,
+    units: Mapping[Hashable, str] | None = None,
+    task_word: str = "task",
 ) -> list[Axes]:
     """Plot a mixed model's effects in the table's units (forest plots, a panel each): of tasks, or the averages only.
 
@@ -161,6 +163,8 @@ def forest(
         effect: only this effect; default all.
         task: only this task, with owners' effects; default all tasks.
         probability: probability of the intervals.
+        units: units in words, by effect, such as ``{"age": "days (age in years)"}``.
+        task_word: word for a task, such as "hospital".
 
     Returns:
         The Axes, one for each effect.
@@ -185,7 +189,7 @@ def forest(
     public = {name: (average.loc[name], new.loc[name]) for name in average.index}
     interval = f"{100 * probability:g} % intervals"
     if owners is None:
-        axes = _public_forest(names, public, f"Average effects and a new task's, {interval}")
+        axes = _public_forest(names, public, f"Average effects and a new {task_word}'s, {interval}", task_word)
     else:
         table = owners.coefficients(probability)
         if shared.layout.reference is None:
@@ -193,15 +197,20 @@ def forest(
             public = {name: rows for name, rows in public.items() if unit.xs(name, level="effect").notna().all()}
             table = table.div(unit.fillna(1.0), axis=0)
         if task is None:
-            axes = _forest_of_all(names, table, public, f"Effects of every task, {interval}: not to be published")
+            axes = _forest_of_all(
+                names, table, public, f"Effects of every {task_word}, {interval}: not to be published", task_word
+            )
         else:
-            axes = _forest_of_one(names, table.xs(task), public, f"Effects of {task}, for its owner, {interval}")
+            axes = _forest_of_one(
+                names, table.xs(task), public, f"Effects of {task}, for its owner, {interval}", task_word
+            )
     for ax, name in zip(axes, names, strict=True):
         if name != NAME and min(ax.get_xlim()) < 0 < max(ax.get_xlim()):
             ax.axvline(0, color=GREY, lw=0.8, alpha=0.6, zorder=0)  # the line of no effect
     in_sds = public if shared.layout.reference is None else {}
     for ax, name in zip(axes, names, strict=True):
-        ax.set_xlabel(PER_OWN_SD if name in in_sds else "in the table's units", fontsize=8)
+        unit = (units or {}).get(name, "the table's units")
+        ax.set_xlabel(PER_OWN_SD if name in in_sds else f"in {unit}", fontsize=8)
     return axes
 
 
@@ -209,9 +218,9 @@ def forest(
 Public = Mapping[Hashable, tuple["pd.Series", "pd.Series"]]
 
 
-def _public_forest(names: list[Any], public: Public, title: str) -> list[Axes]:
+def _public_forest(names: list[Any], public: Public, title: str, word: str) -> list[Axes]:
     """Draw the average effect and a new task's range."""
-    axes = panels(names, ["average", "a new task"], title)
+    axes = panels(names, ["average", f"a new {word}"], title)
     for ax, name in zip(axes, names, strict=True):
         average, new = public[name]
         _interval(ax, 0, average, "", _ORANGE)
@@ -219,9 +228,9 @@ def _public_forest(names: list[Any], public: Public, title: str) -> list[Axes]:
     return axes
 
 
-def _forest_of_one(names: list[Any], table: pd.DataFrame, public: Public, title: str) -> list[Axes]:
+def _forest_of_one(names: list[Any], table: pd.DataFrame, public: Public, title: str, word: str) -> list[Axes]:
     """Draw one task's effects, alone and with the release, and the averages that are in its units."""
-    labels = ["alone", "with the release"] + ["average", "a new task"] * any(name in public for name in names)
+    labels = ["alone", "with the release"] + ["average", f"a new {word}"] * any(name in public for name in names)
     axes = panels(names, labels, title)
     for ax, name in zip(axes, names, strict=True):
         _interval(ax, 0, table.loc[name], "alone", GREY)
@@ -233,7 +242,7 @@ def _forest_of_one(names: list[Any], table: pd.DataFrame, public: Public, title:
     return axes
 
 
-def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public, title: str) -> list[Axes]:
+def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public, title: str, word: str) -> list[Axes]:
     """Draw every task's effects, sorted by the first effect, over the average and the range of a new task."""
     order = table.xs(names[0], level="effect")["mean"].sort_values().index
     axes = panels(names, [str(name) for name in order], title, per_row=0.17)
@@ -241,7 +250,7 @@ def _forest_of_all(names: list[Any], table: pd.DataFrame, public: Public, title:
         rows = table.xs(name, level="effect").loc[order]
         if name in public:
             average, new = public[name]
-            ax.axvspan(new["lower"], new["upper"], color=_ORANGE, alpha=0.1, lw=0, label="range of a new task")
+            ax.axvspan(new["lower"], new["upper"], color=_ORANGE, alpha=0.1, lw=0, label=f"range of a new {word}")
             ax.axvspan(average["lower"], average["upper"], color=_ORANGE, alpha=0.3, lw=0, label="average")
         y = np.arange(len(rows))
         for prefix, label, color, shift in (("alone", "alone", GREY, -0.18), ("", "with the release", _BLUE, 0.18)):

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -457,12 +457,30 @@ def draw_results(own: OwnModel, folder: Path) -> bool:
         from mpmtl_prob import plots
         from mpmtl_prob._util.files import atomic_write
 
-        axes = plots.forest(own.own, task=own.own.tasks[0])
+        axes = plots.forest(
+            own.own, task=own.own.tasks[0], units=_units_in_words(own.schema), task_word=own.schema.task
+        )
         with atomic_write(folder / PICTURE, private=True) as unfinished:
             axes[0].figure.savefig(unfinished, format="png", dpi=150)  # type: ignore[union-attr]
     except ImportError:  # pictures are an extra
         return False
     return True
+
+
+def _units_in_words(study: Schema) -> dict[Hashable, str]:
+    """Return the units of effects, by effect, such as "days (age in years)"."""
+    from mpmtl_prob.data.contrasts import NAME
+    from mpmtl_prob.schema.columns import Category
+
+    target = {"number": study.target.unit, "binary": "log odds", "count": "log rates"}[study.target.kind]
+    target = target or "units of the target"
+    units: dict[Hashable, str] = {NAME: target}
+    for name, column in study.columns.items():
+        if isinstance(column, Category):
+            units |= {f"{name}[{level}]": f"{target} (against {column.reference})" for level in column.others}
+        else:
+            units[name] = f"{target} ({name} in {column.unit})" if column.unit else target
+    return units
 
 
 def _tell_model(options: argparse.Namespace, own: OwnModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,9 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="model.nc of one hospital, whose own results are then on the page, which is private to it (mode 0600)",
     )
     writing.add_argument("--contact", default="", help="whom to ask, in a sentence")
+    writing.add_argument(
+        "--curator", default="", metavar="NAME", help="the curator's name; the page bears today's date"
+    )
     writing.add_argument("--draws", type=int, default=300, help="of the sampler per chain, where there is no --model")
     writing.add_argument("--out", type=Path, required=True, help="HTML file to write: one file, with nothing to load")
 
@@ -42,7 +46,10 @@ def report(options: argparse.Namespace) -> None:
     if model is None and release.effects is not None:
         progress = not options.quiet and on_terminal()
         shared = shared_effects(release, draws=options.draws, seed=options.seed, progress_bar=progress)
-    page = desk.report(release, study, model=model, shared=shared, contact=options.contact)
+    today = datetime.date.today()
+    page = desk.report(
+        release, study, model=model, shared=shared, contact=options.contact, curator=options.curator, prepared=today
+    )
     write_text(options.out, page, private=model is not None)
     if options.json:
         import json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,6 +55,8 @@ def report(
     model: OwnModel | None = None,
     shared: SharedEffects | None = None,
     contact: str = "",
+    curator: str = "",
+    prepared: datetime.date | None = None,
 ) -> str:
     """Return a page for a board, as HTML: what was shared, what is promised, what was found.
 
@@ -66,6 +69,8 @@ def report(
         model: a participant's own model.
         shared: the public posterior of the release; default that of the model. Without either, no average effects are shown.
         contact: whom to ask, in a sentence.
+        curator: name of the curator, who adds up the lists and keeps the ledger.
+        prepared: date of the page.
 
     Raises:
         ValueError: a schema, a model or a posterior of another study than the release.
@@ -75,7 +80,7 @@ def report(
     known = model.shared if shared is None and model is not None else shared
     words = board.Words() if study is None else board.Words(study.task, study.row)
     heading = "A study over several organisations" if study is None else study.title or f"A study over {study.task}s"
-    parts = [f"<h1>{escape(heading)}</h1>", f"<p class='quiet'>{escape(_who(release, words))}</p>"]
+    parts = [f"<h1>{escape(heading)}</h1>", f"<p class='quiet'>{escape(_who(release, words, curator, prepared))}</p>"]
     if model is not None:
         parts.append(
             f"<p class='mark'>Private to {escape(model.participant)}. This page holds results from its own records. The "
@@ -116,8 +121,15 @@ def _check(release: Any, study: Schema | None, model: OwnModel | None, shared: S
         check_release(study, release)
 
 
-def _who(release: Release, words: board.Words) -> str:
-    return f"{release.num_tasks} {words.task}s took part. This page is for the boards that decide for them."
+def _who(release: Release, words: board.Words, curator: str, prepared: datetime.date | None) -> str:
+    said = [f"{release.num_tasks} {words.task}s took part. This page is for the boards that decide for them."]
+    if curator:
+        said.append(
+            f"The curator, who adds up what they send and keeps the ledger of all releases, is {curator.strip().rstrip('.')}."
+        )
+    if prepared is not None:
+        said.append(f"Prepared on {prepared.day} {prepared:%B %Y}, about this release alone.")
+    return " ".join(said)
 
 
 def _section(title: str, text: str) -> str:

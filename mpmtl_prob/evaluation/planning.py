@@ -4,9 +4,10 @@ Tasks are simulated from the user's guess, with targets of variance 1 and featur
 
     beta_i ~ N(mu, tau^2 / d I),   |mu|^2 + tau^2 = explained,   |mu|^2 = common * explained,   sigma^2 = 1 - explained,
 
-and fitted as a data owner would: with its own rows alone, and with the release. The accuracy of the release is computed, not
-simulated. A message (g eta, k p, 1) over its length |u| adds g p mu / |u|^2 to the last column of the sum, on which noise has
-the standard deviation s. So a coordinate of mu is known with the variance
+and fitted as a data owner would: with its own rows alone, and with the release. The error of an estimate b is averaged over
+the law of beta given the task's rows, N(b*, V*) under the model above: |b - b*|^2 + tr V*. The accuracy of the release is
+computed, not simulated. A message (g eta, k p, 1) over its length |u| adds g p mu / |u|^2 to the last column of the sum, on
+which noise has the standard deviation s. So a coordinate of mu is known with the variance
 
     (s E|u|^2 / (g p m))^2 / (1 + (g p)^2 |mu|^2 (d - 1) / d)  +  1 / sum_i (tau^2 / d + V_i)^-1.
 
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-#: Number of simulated tasks, and of values of the spread and the length of mu over which each is averaged.
-_TASKS, _READINGS = 100, 6
-#: Limits of the ratio of errors for "worth it" and "a little", and of the ratio of standard errors for "nothing".
+#: Least and greatest number of simulated tasks, the coefficients that they have together, and the number of values of the
+#: spread and the length of mu over which each task is averaged.
+_FEWEST, _MOST, _TOGETHER, _READINGS = 100, 240, 1500, 6
+#: Limits of the ratio of errors for "worth it" and "a little", and of the ratio of standard errors
+#: beyond which the noise hides average effects.
 _WORTH, _LITTLE, _SAYS_LITTLE = 0.95, 0.98, 0.8
 _FEW_TASKS = 30
 #: Range of eps that is searched for one with the wanted standard error.
@@ -59,7 +62,7 @@ class Expected(NamedTuple):
     Attributes:
         epsilon: the budget.
         delta: the delta that is proved with it.
-        odds: what an attacker's belief of one half (membership inference) can become at most.
+        odds: largest probability that an attacker who began with one half can come to (membership inference).
         alone: error of a task by its own rows.
         release: error of a task with the release.
         mixed: error of a task in a mixed model of all rows, without privacy.
@@ -88,9 +91,9 @@ class Expected(NamedTuple):
     def says(self) -> str:
         """Verdict in words on whether the release is worth it."""
         if self.standard_error > _SAYS_LITTLE * self.before:
-            return "nothing: the noise hides average effects"
+            return "no: the release says nothing above its noise"
         if self.ratio > _LITTLE or self.ratio + 2 * self.error >= 1:
-            return "next to nothing: own rows say as much"
+            return "no: own rows say as much"
         return "a little" if self.ratio > _WORTH else "worth it"
 
 
@@ -190,15 +193,6 @@ class StudyPlan:
 
     def __str__(self) -> str:
         rows = f"{self.rows[0]}" if self.rows[0] == self.rows[1] else f"{self.rows[0]} to {self.rows[1]}"
-        head = (
-            "eps",
-            "delta",
-            "50 % is at most",
-            "error over alone",
-            "not private *",
-            "standard error",
-            "the release says",
-        )
         lines = [
             (
                 f"{expected.epsilon:g}", f"{expected.delta:.2g}", percent(expected.odds), f"{expected.ratio:.2f}",
@@ -206,18 +200,21 @@ class StudyPlan:
             )
             for expected in self.by_epsilon
         ]  # fmt: skip
+        task, before = self.task, self.by_epsilon[0].before
         text = [
-            f"{self.num_tasks} {self.task}s with {rows} rows and {self.coefficients} coefficients each. Guessed: they "
-            f"explain {self.explained:.0%} of",
-            f"the target's variance, and {self.common:.0%} of that is alike everywhere.",
+            f"{self.num_tasks} {task}s with {rows} rows and {self.coefficients} coefficients each. Your guess: the "
+            f"coefficients explain {self.explained:.0%}",
+            f"of the target's variance within a {task}, and {self.common:.0%} of that is the same in every {task}.",
             "",
-            aligned([head, *lines]),
+            aligned([("eps", "delta", "attacker", "error", "pooled", "standard error", "is it worth it?"), *lines]),
             "",
-            "An attacker's belief of one half that it was you, and not another, becomes at most what the third column says.",
-            f"Errors are those of a {self.task}'s coefficients; * is a mixed model with all rows on one desk. "
-            "Standard errors",
-            "are of an average effect, in standard deviations of the target for one of the column; before the release "
-            f"{self.by_epsilon[0].before:.2f}.",
+            f"attacker        Somebody who holds it as likely that this {task} took part as that another did knows it",
+            "                with at most this probability after the release. 50 % is a guess.",
+            f"error           Expected squared error of a {task}'s coefficients, over the error without the release: 0.8 is",
+            "                a fifth less, 1 no gain.",
+            "pooled          The same for a mixed model of all rows in one place, which is not private.",
+            "standard error  Of an average effect, in standard deviations of the target for one of the column. Before the",
+            f"                release it is {before:.2f}.",
         ]
         if self.table_units:
             text += ["", *self._lines_of_columns(), ""]
@@ -404,10 +401,23 @@ class _Guess(NamedTuple):
 
 
 class _Task(NamedTuple):
+    """A simulated task.
+
+    Attributes:
+        X: rows, (n, d).
+        y: targets, (n,).
+        mu: average effects of its study, (d,).
+        best: mean of the task's effects given its rows and the model they were drawn from, (d,).
+        least: the trace of their covariance, which is the least expected squared error.
+        alone: expected squared error of the estimate from its own rows alone.
+    """
+
     X: FloatArray
     y: FloatArray
     mu: FloatArray
-    beta: FloatArray
+    best: FloatArray
+    least: float
+    alone: float
 
 
 def _share(name: str, value: float) -> float:
@@ -434,15 +444,27 @@ def _terms(spec: ReleaseSpec, epsilon: float, delta: float | None, m: int, d: in
 def _simulated(guess: _Guess, seed: int) -> list[_Task]:
     rng = np.random.default_rng(seed)
     low, high = np.log(guess.rows)
+    number, d = int(np.clip(_TOGETHER // guess.d, _FEWEST, _MOST)), guess.d
     tasks = []
-    for share in (np.arange(_TASKS) + 0.5) / _TASKS:  # evenly over the range of log row counts
+    for share in (np.arange(number) + 0.5) / number:  # evenly over the range of log row counts
         n = round(np.exp(low + share * (high - low)))
-        direction = rng.standard_normal(guess.d)
+        direction = rng.standard_normal(d)
         mu = np.sqrt(guess.mean) * direction / np.linalg.norm(direction)
-        beta = mu + np.sqrt(guess.spread / guess.d) * rng.standard_normal(guess.d)
-        X = rng.standard_normal((n, guess.d))
-        tasks.append(_Task(X, X @ beta + np.sqrt(guess.residual) * rng.standard_normal(n), mu, beta))
+        beta = mu + np.sqrt(guess.spread / d) * rng.standard_normal(d)
+        X = rng.standard_normal((n, d))
+        y = X @ beta + np.sqrt(guess.residual) * rng.standard_normal(n)
+        covariance = np.linalg.inv(X.T @ X / guess.residual + d / guess.spread * np.eye(d))
+        best = covariance @ (X.T @ y / guess.residual + d / guess.spread * mu)
+        least = float(np.trace(covariance))
+        own = effects_posterior(X, y, (_apart(d),)).mean
+        tasks.append(_Task(X, y, mu, best, least, float(((own - best) ** 2).sum()) + least))
     return tasks
+
+
+def _apart(d: int) -> EffectsPriors:
+    """Return the prior of a task that uses no release."""
+    even = np.full(len(APART_SCALES), -np.log(len(APART_SCALES)))
+    return EffectsPriors(np.zeros(1), np.zeros((1, d)), np.eye(d)[None], APART_SCALES / d, even)
 
 
 def _expected(guess: _Guess, tasks: Sequence[_Task], terms: Terms, seed: int) -> Expected:
@@ -528,11 +550,9 @@ def _reading(guess: _Guess, tasks: Sequence[_Task], layout: EffectsLayout, sd: f
 
 
 def _errors(task: _Task, guess: _Guess, reading: _Reading, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Return squared errors of one task's coefficients: alone, with the release, and with all rows."""
-    d, mu, beta = guess.d, task.mu, task.beta
-    even = np.full(len(APART_SCALES), -np.log(len(APART_SCALES)))
-    apart = EffectsPriors(np.zeros(1), np.zeros((1, d)), np.eye(d)[None], APART_SCALES / d, even)
-    means = [effects_posterior(task.X, task.y, (apart,)).mean]
+    """Return expected squared errors of one task's coefficients: alone, with the release, and with all rows."""
+    d, mu = guess.d, task.mu
+    errors = [task.alone]
     prior = EffectsPrior()
     lengths = prior.average * ndtri(0.5 + (np.arange(_READINGS) + 0.5) / (2 * _READINGS))  # half-normal
     trusted = ((reading.mean, reading.log_spread), (reading.mean_without_noise, reading.log_spread_without_noise))
@@ -550,7 +570,8 @@ def _errors(task: _Task, guess: _Guess, reading: _Reading, rng: np.random.Genera
         weight = np.full(_READINGS, np.log((1 - APART) / _READINGS))
         covariance = size[:, None, None] * np.eye(d)
         known = EffectsPriors(weight, keep[:, None] * read, covariance, SCALES, np.log(SCALE_WEIGHTS))
-        other = apart._replace(log_weight=np.log([APART]))
-        means.append(effects_posterior(task.X, task.y, (known, other)).mean)
-    alone, release, mixed = (float(((mean - beta) ** 2).sum()) for mean in means)
+        other = _apart(d)._replace(log_weight=np.log([APART]))
+        estimate = effects_posterior(task.X, task.y, (known, other)).mean
+        errors.append(float(((estimate - task.best) ** 2).sum()) + task.least)
+    alone, release, mixed = errors
     return alone, release, mixed

@@ -1,103 +1,170 @@
 """What a study was told to expect before it spent anything, beside what it got.
 
-    python studies/benchmarks/plans.py [--data FOLDER] [--json OUT]
+    python studies/benchmarks/plans.py [--seeds N] [--splits N] [--data FOLDER] [--json OUT]
 
-For every cell of the panel in docs/benchmarks/panel.json: `plan_study` with the cell's own public numbers and a guess that is
-right, and the error of the library's fits over that of every task alone, as the panel has it. The plan knows neither
-correlated columns, nor unequal residual variances, nor the law of unequal rows beyond its bounds.
+For every cell of the panel (random_effects/cells.csv) that docs/benchmarks/panel.json shows: `plan_study` with the cell's own
+public numbers and a guess that is right, and the error of the library's fits over that of every task alone. The plan knows
+neither correlated columns, nor unequal residual variances, nor the law of unequal rows beyond its bounds.
 
 For every real table of the panel whose file is at hand: the same with a guess that is right as far as a mixed model of all
-rows tells, and errors less the residual variance that this model has, since no model predicts that part of a test row.
+rows tells. From the squared errors of predicted test rows is taken what no coefficient predicts of these rows: the squared
+residuals of that mixed model, each over one minus its leverage.
+
+All tasks share the noise of a release, so that a ratio of errors differs between seeds; its standard error is given with it.
+Finished seeds and splits are files in --units and are not run again; all that are there are counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import record
-from random_effects import arms, cells, mixed, real
+from random_effects import arms, cells, limits, mixed, real
 from tqdm.auto import tqdm
 
+from mpmtl_prob._util.files import write_text
 from mpmtl_prob.evaluation import plan_study
 
 PANEL = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "panel.json"
-ALONE = "alone, evidence"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--seeds", type=int, default=8, metavar="N", help="data sets and releases of a cell (default 8)"
+    )
+    parser.add_argument("--splits", type=int, default=8, metavar="N", help="splits of a real table (default 8)")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the real tables")
+    parser.add_argument("--units", type=Path, default=Path("out/benchmarks/plans"), help="folder of finished seeds")
     record.option(parser)
     options = parser.parse_args()
     panel = json.loads(PANEL.read_text())
-    rows = []
-    for measured in tqdm(panel["cells"]):
-        if arms.NOW not in measured["errors"]:
-            continue
-        cell = cells.cells(names=[measured["cell"]["name"]])[0]
-        square, spread = cells.declared_square(cell), _spread(cell)
-        plan = plan_study(
-            cell.epsilon, cell.m, cell.d, cell.row_range, epsilons=[cell.epsilon], progress_bar=False,
-            delta=1 / (cell.m * np.log(cell.m)), explained=(cell.mean**2 + spread) / square,
-            common=cell.mean**2 / (cell.mean**2 + spread),
-        )  # fmt: skip
-        expected, errors = plan.by_epsilon[0], measured["errors"]
-        rows.append(
-            {
-                "cell": cell.name,
-                "seeds": errors[arms.NOW]["count"],
-                "expected": expected.ratio,
-                "realised": errors[arms.NOW]["mean"] / errors[ALONE]["mean"],
-                "says": expected.says,
-            }
-        )
-        print(
-            f"{cell.name:52s} expected {rows[-1]['expected']:.2f} realised {rows[-1]['realised']:.2f} {expected.says}"
-        )
+    names = [measured["cell"]["name"] for measured in panel["cells"] if arms.NOW in measured["errors"]]
+    rows, tables = [], []
+    for name in tqdm(names, desc="cells"):
+        rows.append(_of_cell(cells.cells(names=[name])[0], options))
+        _tell(name, rows[-1])
+    for measured in tqdm(panel["tables"], desc="real tables"):
+        row = _of_table(measured["table"], measured["epsilon"], options)
+        if row is not None:
+            tables.append(row)
+            _tell(f"{row['table']}, eps = {row['epsilon']:g}", row)
     near = np.mean([abs(row["expected"] / row["realised"] - 1) < 0.15 for row in rows])
     print(f"within 15 %: {near:.0%} of {len(rows)}")
-    tables = [row for measured in panel["tables"] if (row := on_table(measured, options.data)) is not None]
-    record.write(options.json, {"panel": panel["now"], "cells": rows, "tables": tables})
+    record.write(options.json, {"cells": rows, "tables": tables})
 
 
-def on_table(measured: dict[str, Any], folder: Path | None) -> dict[str, Any] | None:
-    """Expected and realised ratio of a real table; None where its file is not at hand."""
-    name, epsilon = measured["table"], measured["epsilon"]
+def _tell(name: str, row: dict[str, Any]) -> None:
+    ratios = f"expected {row['expected']:.2f} realised {row['realised']:.2f} +- {row['error']:.2f}"
+    tqdm.write(f"{name:52s} {ratios} {row['says']}")
+
+
+def _of_cell(cell: cells.Cell, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the expected and the realised ratio of errors of a cell."""
+    square, spread = cells.declared_square(cell), float(np.trace(cells.truth(cell, np.random.default_rng(0))[1]))
+    plan = plan_study(
+        cell.epsilon, cell.m, cell.d, cell.row_range, epsilons=[cell.epsilon], progress_bar=False,
+        delta=1 / (cell.m * np.log(cell.m)), explained=(cell.mean**2 + spread) / square,
+        common=cell.mean**2 / (cell.mean**2 + spread),
+    )  # fmt: skip
+
+    def measure(seed: int) -> list[float]:
+        draw = cells.draw(cell, seed)
+        train, public = arms.Train(draw.X, draw.y), limits.public(cell)
+        fits = (arms.alone_evidence(train, public, seed), arms.library(train, public, seed))
+        return [cells.error(cell, fit.beta, draw.beta) for fit in fits]
+
+    measured = _finished(options.units / f"{cell.name}.json", options.seeds, measure)
+    expected = plan.by_epsilon[0]
+    return {"cell": cell.name, "seeds": len(measured), "expected": expected.ratio, "says": expected.says} | ratio(
+        measured
+    )
+
+
+def _of_table(name: str, epsilon: float, options: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the expected and the realised ratio of a real table; None where its file is not at hand."""
     try:
-        every = real.rows(name, folder)
+        every = real.rows(name, options.data)
     except FileNotFoundError as error:
-        print(error)
+        tqdm.write(str(error))
         return None
     X = [np.column_stack([np.ones(len(task)), task[:, :-1]]) for task in every]
-    fitted = mixed.fit(mixed.statistics(X, [task[:, -1] for task in every]))
+    data = mixed.statistics(X, [task[:, -1] for task in every])
+    fitted = mixed.fit(data)
+    covariance = mixed.expected(data, fitted.Omega, fitted.sigma2).beta_covariance
     common, spread = float(fitted.mu @ fitted.mu), float(np.trace(fitted.Omega))
-    splits = [real.split(name, number, epsilon, folder) for number in range(measured["splits"])]
-    # of a test row's squared deviation from its task's mean, as errors are shares of it, what no coefficient explains
-    residual = np.mean([fitted.sigma2 / _deviation(each) for each in splits])
-    public = splits[0].public
+
+    def measure(number: int) -> list[float]:
+        split = real.split(name, number, epsilon, options.data)
+        unexplained = residual(split.test, fitted.beta, covariance, fitted.sigma2)
+        fits = (arms.alone_evidence(split.train, split.public, number), arms.library(split.train, split.public, number))
+        return [squared_error(split.test, fit.beta) - unexplained for fit in fits]
+
+    measured = _finished(options.units / f"{name}, eps = {epsilon:g}.json", options.splits, measure)
+    public = real.split(name, 0, epsilon, options.data).public
     plan = plan_study(
         epsilon, public.m, X[0].shape[1], public.row_range, epsilons=[epsilon], progress_bar=False, delta=public.delta,
         explained=(common + spread) / (common + spread + fitted.sigma2), common=common / (common + spread),
     )  # fmt: skip
-    expected, errors = plan.by_epsilon[0], measured["errors"]
-    realised = (errors[arms.NOW]["mean"] - residual) / (errors[ALONE]["mean"] - residual)
-    print(f"{name}, eps = {epsilon:g}: expected {expected.ratio:.2f} realised {realised:.2f} {expected.says}")
-    row = {"table": name, "epsilon": epsilon, "splits": measured["splits"], "residual": float(residual)}
-    return row | {"expected": expected.ratio, "realised": float(realised), "says": expected.says}
+    expected = plan.by_epsilon[0]
+    row = {
+        "table": name,
+        "epsilon": epsilon,
+        "splits": len(measured),
+        "expected": expected.ratio,
+        "says": expected.says,
+    }
+    return row | ratio(measured)
 
 
-def _deviation(split: real.Split) -> float:
-    """Mean squared deviation of test rows from their task's mean."""
-    return float(np.mean(np.concatenate([(v - v.mean()) ** 2 for _, v in split.test])))
+def squared_error(test: list[tuple[np.ndarray, np.ndarray]], beta: np.ndarray) -> float:
+    """Return the mean squared error of predictions of test rows by coefficients (d, m)."""
+    return float(np.mean(np.concatenate([(y - x @ b) ** 2 for (x, y), b in zip(test, beta.T, strict=True)])))
 
 
-def _spread(cell: cells.Cell) -> float:
-    """The trace of Omega."""
-    return float(np.trace(cells.truth(cell, np.random.default_rng(0))[1]))
+def residual(
+    test: list[tuple[np.ndarray, np.ndarray]], beta: np.ndarray, covariance: np.ndarray, sigma2: float
+) -> float:
+    """Estimate what no coefficient predicts of test rows, from a mixed model that was fitted to these and others.
+
+    A residual of a row that was fitted has the variance sigma^2 (1 - h), h = x' Cov(beta | y) x / sigma^2.
+
+    Args:
+        test: (X, y) of every task.
+        beta: fitted coefficients, (d, m).
+        covariance: their posterior covariances, (m, d, d).
+        sigma2: residual variance.
+    """
+    squares = [
+        (y - x @ b) ** 2 / (1 - np.einsum("ni,ij,nj->n", x, C, x) / sigma2)
+        for (x, y), b, C in zip(test, beta.T, covariance, strict=True)
+    ]
+    return float(np.mean(np.concatenate(squares)))
+
+
+def ratio(measured: list[list[float]]) -> dict[str, float]:
+    """Return the ratio of mean errors, with the release over alone, and its standard error over seeds (linearised)."""
+    alone, release = np.array(measured).T
+    realised = release.mean() / alone.mean()
+    away = release - realised * alone
+    error = np.sqrt((away**2).sum() / (len(away) - 1) / len(away)) / alone.mean() if len(away) > 1 else np.inf
+    return {"realised": float(realised), "error": float(error)}
+
+
+def _finished(file: Path, number: int, measure: Callable[[int], list[float]]) -> list[list[float]]:
+    """Return errors of every seed in the file, after those that are missing have been measured."""
+    done = json.loads(file.read_text()) if file.is_file() else {}
+    for seed in range(number):
+        if str(seed) not in done:
+            done[str(seed)] = measure(seed)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, json.dumps(done))
+    return [done[seed] for seed in sorted(done, key=int)]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The page for a board: in whose words, what it says, and what it must not."""
 
+import datetime
 import html
 import re
 import stat
@@ -105,6 +106,13 @@ def test_names_and_titles_are_shown_and_not_run(made, tmp_path):
     page = desk.report(release, study, contact="<img src=x onerror=alert(1)>")
     assert "<script" not in page
     assert "<img src=x" not in page
+
+
+def test_the_page_names_its_curator_and_its_day(made):
+    _, study, release, _ = made
+    words = plain(desk.report(release, study, curator="the trial unit.", prepared=datetime.date(2026, 3, 1)))
+    assert "keeps the ledger of all releases, is the trial unit. Prepared on 1 March 2026, about this release" in words
+    assert "Prepared on" not in desk.report(release, study)
 
 
 def test_a_release_of_which_nothing_is_proved_says_so(made):

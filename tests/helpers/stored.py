@@ -25,8 +25,11 @@ def same_but_for_rounding(loaded, saved):
 def said_alike(one, other):
     """Check that two texts say the same, their numbers up to rounding.
 
-    r-hat goes by ranks, also of distances from the median: two draws equally far from it change places when a file rounds them.
+    r-hat goes by ranks, also of distances from the median. Two draws that are equally far from it change places where a file
+    rounds them.
     """
     number = r"\d+(?:\.\d+)?"
     assert re.sub(number, "#", one) == re.sub(number, "#", other)
-    assert_allclose(*([float(each) for each in re.findall(number, text)] for text in (one, other)), rtol=0.02, atol=2e-3)
+    assert_allclose(
+        *([float(each) for each in re.findall(number, text)] for text in (one, other)), rtol=0.02, atol=2e-3
+    )

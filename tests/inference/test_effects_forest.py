@@ -65,6 +65,12 @@ def test_one_task_stands_beside_the_average_and_the_range_of_a_new_task(own):
     assert title(axes[0]) == "Effects of H3, for its owner, 80 % intervals"
 
 
+def test_a_picture_has_the_words_and_units_of_its_study(own):
+    axes = plots.forest(own, task="H3", units={"age": "days (age in years)"}, task_word="hospital")
+    assert [ax.get_xlabel() for ax in axes] == ["in days (age in years)", "in the table's units"]
+    assert rows(axes[0])[-1] == "a new hospital"
+
+
 def test_all_tasks_are_on_one_desk_alone_and_the_picture_says_so(own):
     (ax,) = plots.forest(own, effect="age")
     table = own.coefficients().xs("age", level="effect").sort_values("mean")
