@@ -116,8 +116,26 @@ def test_the_most_used_functions_have_an_example():
     assert [thing.__name__ for thing in shown if ">>> " not in thing.__doc__] == []
 
 
-def test_the_results_page_is_what_its_json_files_say():
-    assert (DOCS / "results.md").read_text() == results.page(results.load(DOCS / "results"))
+def words(text):
+    """Return the number of words, without the list of pages and what only draws a table."""
+    text = re.sub(r"```{toctree}.*?```", "", text, flags=re.DOTALL)
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+def test_the_results_pages_are_what_their_json_files_say():
+    texts = results.pages(results.load(DOCS / "results"), DOCS / "results", DOCS / "results.md")
+    assert {path: path.read_text() for path in texts} == texts
+    assert set((DOCS / "results").glob("*.md")) == texts.keys() - {DOCS / "results.md"}
+
+
+@pytest.mark.parametrize("name", ["results", "benchmarks"])
+def test_an_overview_is_short_and_leads_to_every_page(name):
+    overview = (DOCS / f"{name}.md").read_text()
+    assert words(overview) <= 800
+    assert "![" in overview
+    for path in (DOCS / name).glob("*.md"):
+        assert words(path.read_text()) <= 6000, path
+        assert f"\n{name}/{path.stem}\n" in overview, path
 
 
 def test_the_table_of_licences_names_every_requirement():
@@ -148,8 +166,8 @@ def anchors(path):
 
 @pytest.mark.parametrize(
     "page",
-    [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))],
-    ids=lambda path: path.name,
+    [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)\s]+)\)", prose(page))

@@ -21,11 +21,23 @@ def benchmark(monkeypatch):
     return lambda name: __import__(name)
 
 
-def test_the_page_is_what_the_json_files_say(benchmark):
+def test_the_pages_are_what_the_json_files_say(benchmark):
+    page = benchmark("page")
+    texts = page.pages(page.load(ROOT / "docs" / "benchmarks"))
+    assert {name: (ROOT / "docs" / name).read_text() for name in texts} == texts
+    written = {f"benchmarks/{path.name}" for path in (ROOT / "docs" / "benchmarks").glob("*.md")}
+    assert written == texts.keys() - {"benchmarks.md"}
+    assert (ROOT / "docs" / "benchmarks" / page.PICTURE).is_file()
+
+
+def test_a_benchmark_that_was_not_run_is_left_out_and_named(benchmark):
     page = benchmark("page")
     reports = page.load(ROOT / "docs" / "benchmarks")
-    assert reports
-    assert (ROOT / "docs" / "benchmarks.md").read_text() == page.page(reports)
+    texts = page.pages({name: reports[name] for name in ("gap", "told", "nodes")})
+    assert texts.keys() == {"benchmarks.md", "benchmarks/gain.md", "benchmarks/no_curator.md"}
+    assert "Not run for these pages: panel, outcomes" in texts["benchmarks.md"]
+    assert "![" not in texts["benchmarks.md"]  # the picture is of the panel
+    assert texts["benchmarks/gain.md"].count("\n## ") == 3  # two sections and the machines
 
 
 def test_the_exponent_of_a_power_law_is_its_power(benchmark):
