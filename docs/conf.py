@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from docutils import nodes
+from sphinx.util.nodes import make_refnode
 
 # Pages may link to notebooks, and notebooks to each other and to pages: they need to stand among the pages.
 _COPIES = Path(__file__).parent / "notebooks"
@@ -50,6 +51,7 @@ pygments_dark_style = "github-dark"
 
 highlight_language = "none"  # what says no language is a formula, a command or a table
 myst_heading_anchors = 3
+suppress_warnings = ["ref.python"]  # a name that two modules define leads to neither
 nb_execution_mode = "off"  # notebooks are committed with their outputs, and run by `make notebooks`
 
 autodoc_default_options = {"members": True, "member-order": "bysource"}
@@ -140,6 +142,18 @@ def _said_elsewhere(app, what, name, obj, skip, options):
     return True if field or (isinstance(obj, type) and obj.__module__ == "builtins") else None
 
 
+def _public_place_of_an_internal_name(app, env, node, contnode):
+    """Docstrings name objects by where they are defined, or by their last name; the reference has them by public place."""
+    if node.get("refdomain") != "py":
+        return None
+    domain, last = env.get_domain("py"), node["reftarget"].rpartition(".")[2]
+    places = [name for name, entry in domain.objects.items() if not entry.aliased and name.rpartition(".")[2] == last]
+    if len(places) != 1 or node["reftype"] == "meth":
+        return None
+    entry = domain.objects[places[0]]
+    return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, contnode, places[0])
+
+
 def _sources_that_are_there(app):
     """The list of sources has a page for every module but those that have no source, such as builtins."""
     modules = app.env._viewcode_modules
@@ -175,4 +189,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", _attributes_are_sentences, priority=600)
     app.connect("autodoc-process-signature", _types_by_their_public_names)
     app.connect("autodoc-skip-member", _said_elsewhere)
+    app.connect("missing-reference", _public_place_of_an_internal_name)
     app.connect("html-collect-pages", _sources_that_are_there, priority=400)  # before viewcode

@@ -1,7 +1,7 @@
 """The examples on the documentation pages run as they stand."""
 
 import doctest
-import importlib
+import importlib.util
 import itertools
 import json
 import re
@@ -136,6 +136,46 @@ def test_an_overview_is_short_and_leads_to_every_page(name):
     for path in (DOCS / name).glob("*.md"):
         assert words(path.read_text()) <= 6000, path
         assert f"\n{name}/{path.stem}\n" in overview, path
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """Import the script that writes the API reference."""
+    spec = importlib.util.spec_from_file_location("make_reference", DOCS / "make_reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_public_name_is_in_the_reference_once(reference):
+    names = reference.documented()
+    objects = {id(reference.get(name)): name for name in names}
+    assert len(objects) == len(names)  # nothing twice, under other names either
+    public = set(reference.public())
+    assert {"TaskData", "privacy.audit.Audit", "federated.run", "extend.Penalty"} <= public
+    assert {name for name in public if id(reference.get(name)) not in objects} == set()
+    assert set(names) <= public
+
+
+def test_the_reference_is_what_its_script_writes(reference):
+    texts = reference.pages()
+    written = {f"api/{path.relative_to(DOCS / 'api').as_posix()}" for path in (DOCS / "api").rglob("*.md")}
+    assert written | {"reference.md"} == texts.keys()
+    assert {name: (DOCS / name).read_text() for name in texts} == texts, "run python docs/make_reference.py"
+
+
+def test_internals_have_no_public_object(reference):
+    objects = {id(reference.get(name)) for name in reference.documented()}
+    pages = {name: text for name, text in reference.pages().items() if name.startswith("api/internals/")}
+    assert len(pages) > 10
+    for text in pages.values():
+        for block in re.findall(r"```{eval-rst}\n(.*?)```", text, flags=re.DOTALL):
+            module = importlib.import_module(re.search(r"automodule:: (\S+)", block)[1])
+            excluded = re.search(r":exclude-members: (.*)", block)
+            left = dict(reference.members(module)) if ":no-members:" not in block else {}
+            for name in excluded[1].split(", ") if excluded else ():
+                left.pop(name, None)
+            assert not objects & {id(thing) for thing in left.values()}, module.__name__
 
 
 def test_the_table_of_licences_names_every_requirement():
