@@ -138,13 +138,18 @@ def test_an_overview_is_short_and_leads_to_every_page(name):
         assert f"\n{name}/{path.stem}\n" in overview, path
 
 
-@pytest.fixture(scope="module")
-def reference():
-    """Import the script that writes the API reference."""
-    spec = importlib.util.spec_from_file_location("make_reference", DOCS / "make_reference.py")
+def script(name):
+    """Import a script of the documentation."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """Import the script that writes the API reference."""
+    return script("make_reference")
 
 
 def test_every_public_name_is_in_the_reference_once(reference):
@@ -176,6 +181,27 @@ def test_internals_have_no_public_object(reference):
             for name in excluded[1].split(", ") if excluded else ():
                 left.pop(name, None)
             assert not objects & {id(thing) for thing in left.values()}, module.__name__
+
+
+@pytest.fixture(scope="module")
+def glossary():
+    """Import the script that writes the glossary."""
+    return script("make_glossary")
+
+
+def test_the_glossary_is_what_its_table_says(glossary):
+    assert (DOCS / "glossary.md").read_text() == glossary.page()
+    terms = [row["term"] for row in glossary.terms()]
+    assert len(set(terms)) == len(terms) > 40
+
+
+def test_every_term_of_the_glossary_is_used_on_another_page(glossary):
+    pages = [path.read_text() for path in DOCS.glob("*.md") if path.name != "glossary.md"]
+    text = re.sub(r"\s+", " ", "\n".join(pages)).lower()
+    unused = [
+        row["term"] for row in glossary.terms() if not re.search(rf"\b{re.escape(row['term'].lower())}s?\b", text)
+    ]
+    assert unused == []
 
 
 def test_the_table_of_licences_names_every_requirement():
