@@ -1,6 +1,7 @@
 """The documentation site: `make docs` builds it into docs/_build, with warnings as errors."""
 
 import base64
+import csv
 import json
 import re
 from importlib import metadata
@@ -17,6 +18,11 @@ for _notebook in _NOTEBOOKS:
     (_COPIES / _notebook.name).write_text(_notebook.read_text().replace("](../docs/", "](../"))
 
 
+with open(Path(__file__).with_name("captions.csv"), encoding="utf-8", newline="") as _file:
+    #: what to see in the pictures of the notebooks, by notebook and number
+    _CAPTIONS = {row["picture"]: row["caption"] for row in csv.DictReader(_file)}
+
+
 def _pictures(notebook: Path) -> str:
     """A grid of all that a notebook draws, under the headings where it does."""
     page, heading, figures = "", "", []
@@ -29,7 +35,8 @@ def _pictures(notebook: Path) -> str:
                 name = f"{notebook.stem}_{len(figures)}.png"
                 (_COPIES / name).write_bytes(base64.b64decode("".join(png)))
                 options = f":target: notebooks/{notebook.stem}.html\n:alt: {json.dumps(heading)}"
-                figures.append(f"```{{figure}} notebooks/{name}\n{options}\n\n{heading}\n```")
+                caption = _CAPTIONS[name.removesuffix(".png")]
+                figures.append(f"```{{figure}} notebooks/{name}\n{options}\n\n**{heading}** {caption}\n```")
     title = f"## [{page}](notebooks/{notebook.name})"  # of a role the contents beside the page would show the target
     return "\n\n".join([title, ":::{container} gallery", *figures, ":::"]) if figures else ""
 

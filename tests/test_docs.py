@@ -1,5 +1,6 @@
 """The examples on the documentation pages run as they stand."""
 
+import csv
 import doctest
 import importlib.util
 import itertools
@@ -181,6 +182,18 @@ def test_internals_have_no_public_object(reference):
             for name in excluded[1].split(", ") if excluded else ():
                 left.pop(name, None)
             assert not objects & {id(thing) for thing in left.values()}, module.__name__
+
+
+def test_every_picture_of_the_notebooks_has_a_caption():
+    pictures = []
+    for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        outputs = [output for cell in json.loads(notebook.read_text())["cells"] for output in cell.get("outputs", ())]
+        drawn = sum("image/png" in output.get("data", {}) for output in outputs)
+        pictures += [f"{notebook.stem}_{number}" for number in range(drawn)]
+    with open(DOCS / "captions.csv", encoding="utf-8", newline="") as file:
+        captions = {row["picture"]: row["caption"] for row in csv.DictReader(file)}
+    assert list(captions) == pictures
+    assert all(len(caption.split()) > 5 for caption in captions.values())
 
 
 @pytest.fixture(scope="module")
