@@ -36,7 +36,8 @@ def _pictures(notebook: Path) -> str:
                 (_COPIES / name).write_bytes(base64.b64decode("".join(png)))
                 options = f":target: notebooks/{notebook.stem}.html\n:alt: {json.dumps(heading)}"
                 caption = _CAPTIONS[name.removesuffix(".png")]
-                figures.append(f"```{{figure}} notebooks/{name}\n{options}\n\n**{heading}** {caption}\n```")
+                start = f"**{heading}{'' if heading.endswith('?') else '.'}**"
+                figures.append(f"```{{figure}} notebooks/{name}\n{options}\n\n{start} {caption}\n```")
     title = f"## [{page}](notebooks/{notebook.name})"  # of a role the contents beside the page would show the target
     return "\n\n".join([title, ":::{container} gallery", *figures, ":::"]) if figures else ""
 

@@ -57,9 +57,8 @@ PAGES = {
         "What is public before, what one owner sends, and the noisy sum that everybody may read.",
         {
             "The way of most users": "ReleaseSpec release Release",
-            "Step by step": "releases.message releases.publish releases.private_clip_norm releases.PrivateClipNorm "
-            "releases.EffectsLayout releases.default_delta",
-            "Former names": "releases.terms releases.Terms",
+            "Step by step": "releases.terms releases.Terms releases.message releases.publish releases.private_clip_norm "
+            "releases.PrivateClipNorm releases.EffectsLayout releases.default_delta",
         },
     ),
     "privacy": Page(
@@ -307,9 +306,14 @@ def _overview() -> str:
     """Return the page that lists the public names by page and heading."""
     parts = ["# Reference", REFERENCE]
     for name, page in PAGES.items():
-        rows = [(heading, ", ".join(f"`{item}`" for item in names.split())) for heading, names in page.groups.items()]
+        rows = [(heading, ", ".join(map(_link, names.split()))) for heading, names in page.groups.items()]
         parts += [f"## [{page.title}](api/{name}.md)", _table(("", "names"), rows)]
     return "\n\n".join([*parts, _contents(f"api/{name}" for name in PAGES)]) + "\n"
+
+
+def _link(name: str) -> str:
+    role = "py:mod" if isinstance(get(name), ModuleType) else "py:obj"
+    return f"{{{role}}}`{name} <mpmtl_prob.{name}>`"
 
 
 REFERENCE = (
