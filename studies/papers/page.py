@@ -192,9 +192,9 @@ def _method(reports: Sequence[Report]) -> str:
 
 
 _PRIORS = (
-    "Constants in the priors of the noise-aware posterior were fixed beforehand, and some of them with test errors in view: "
-    "the prior of owners' signal-to-noise ratios on made-up data of many other shapes; the constants of messages, the power "
-    "and kappa on School and the two synthetic data sets of these pages."
+    "The priors of the noise-aware posterior are the library's. That of owners' signal-to-noise ratios was set on made-up data of "
+    "many other shapes. The constants of messages, the power and kappa were set by the test errors on School and the two "
+    "synthetic data sets of these pages, which favours the posterior there."
 )
 
 
