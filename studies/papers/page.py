@@ -36,9 +36,9 @@ _READINGS = {
     ),
     "fig4": "The journal's caption gives this eps, the preprint's a tenth of it. Q_0 = 1 - sqrt(mu), as printed.",
     "fig5": (
-        "The penalty was chosen under noise. Without noise it shrinks the models more: that, and not which noise was drawn, "
-        f"is most of how far they move. Of DP-MTRL at this eps the papers state a log10 ratio of {paper.DP_MTRL_RATIO}; "
-        "noise as they describe it, at eps / n per row, gives that of the table."
+        "The penalty was chosen for fits with noise. Without noise the same penalty shrinks the models more, and most of the "
+        "distance between the two fits comes from that, little from which noise was drawn. For DP-MTRL at this eps the "
+        f"papers state a log10 ratio of {paper.DP_MTRL_RATIO}; the noise that they describe (eps / n per row) gives the one in the table."
     ),
     "fig6": (
         "The papers give neither the scale of the weights nor how similar the tasks of a group are; both are ours, and the "
@@ -46,13 +46,13 @@ _READINGS = {
     ),
     "fig7": "DP-MTRL is a reconstruction from the papers' description, with group privacy at eps / n per row.",
     "fig8": (
-        "In the papers' data 75 tasks are similar, and then other groups begin: beyond that, more tasks are other tasks. "
-        "Where all tasks are alike they go on being similar."
+        "In the papers' data 75 tasks are similar, and then other groups begin: beyond 75, more tasks means tasks of other "
+        "kinds. In the data set where all tasks are alike, further tasks stay similar."
     ),
     "fig9": (
-        "The papers name neither their splits nor the hyper-parameters they searched. What is not better than M = I was not "
-        "shared. DP-MTRL is a reconstruction, with group privacy at eps / n per row; the papers' stays below the error of "
-        "predicting zero at the smallest eps, which noise of the size that they describe does not allow."
+        "The papers name neither their splits nor the hyper-parameters they searched. An arm that is not better than "
+        "Algorithm 2 with M = I gains nothing from sharing. DP-MTRL is a reconstruction, with group privacy at eps / n per "
+        "row; the papers' stays below the error of predicting zero at the smallest eps, which noise of the size that they describe does not allow."
     ),
     "fig10": (
         "People, not rows, are split: 30 % of the people with all their outcomes. The papers split every task apart, so that "
@@ -183,6 +183,7 @@ def _method(reports: Sequence[Report]) -> str:
             + (f" Not run for these pages: {', '.join(absent)}." if absent else ""),
             *shared,
             _PRIORS if shared else "",
+            _TABLES,
             _table(
                 ("experiment", "command", "version of the library", "hash of the settings"),
                 ((_link(r), f"`{r['command']}`", r["library_version"], r["settings_hash"]) for r in reports),
@@ -191,10 +192,16 @@ def _method(reports: Sequence[Report]) -> str:
     )
 
 
+_TABLES = (
+    "In the tables, *nMSE* is the mean squared error over the variance of the test targets, 1 for predicting their mean; "
+    "*within tasks* divides by the deviations from each task's own mean instead. *STL* is single-task learning (each task "
+    "alone), *MTL* multi-task learning without privacy. Deltas belong to the eps at the head of their column, and to a task "
+    "that is zeroed out or replaced by any other; the [glossary](../glossary.md) has these words."
+)
 _PRIORS = (
-    "The priors of the noise-aware posterior are the library's. That of owners' signal-to-noise ratios was set on made-up data of "
-    "many other shapes. The constants of messages, the power and kappa were set by the test errors on School and the two "
-    "synthetic data sets of these pages, which favours the posterior there."
+    "The priors of the noise-aware posterior are the library's. That of owners' signal-to-noise ratios was set on made-up "
+    "data of many other shapes. The constants of messages, the power and kappa were set by the test errors on School and the "
+    "two synthetic data sets of these pages, which favours the posterior there."
 )
 
 
