@@ -38,7 +38,8 @@ _READINGS = {
     "fig5": (
         "The penalty was chosen for fits with noise. Without noise the same penalty shrinks the models more, and most of the "
         "distance between the two fits comes from that, little from which noise was drawn. For DP-MTRL at this eps the "
-        f"papers state a log10 ratio of {paper.DP_MTRL_RATIO}; the noise that they describe (eps / n per row) gives the one in the table."
+        f"papers state a log10 ratio of {paper.DP_MTRL_RATIO}; the noise that they describe (eps / n per row) "
+        "gives the one in the table."
     ),
     "fig6": (
         "The papers give neither the scale of the weights nor how similar the tasks of a group are; both are ours, and the "
@@ -52,7 +53,8 @@ _READINGS = {
     "fig9": (
         "The papers name neither their splits nor the hyper-parameters they searched. An arm that is not better than "
         "Algorithm 2 with M = I gains nothing from sharing. DP-MTRL is a reconstruction, with group privacy at eps / n per "
-        "row; the papers' stays below the error of predicting zero at the smallest eps, which noise of the size that they describe does not allow."
+        "row; the papers' stays below the error of predicting zero at the smallest eps, which noise of the "
+        "size that they describe does not allow."
     ),
     "fig10": (
         "People, not rows, are split: 30 % of the people with all their outcomes. The papers split every task apart, so that "
