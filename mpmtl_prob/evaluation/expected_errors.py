@@ -35,7 +35,7 @@ from mpmtl_prob.single_task.random_effects import EffectsPriors, effects_posteri
 
 #: Least and greatest number of simulated tasks, the coefficients that they have together, and the number of values of the
 #: spread and the length of mu over which each task is averaged.
-_FEWEST, _MOST, _TOGETHER, _READINGS = 100, 240, 1500, 6
+_FEWEST, _MOST, _TOGETHER, _READINGS = 100, 500, 1500, 6
 
 
 class Guess(NamedTuple):

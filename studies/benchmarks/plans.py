@@ -60,7 +60,8 @@ def main() -> None:
 
 
 def _tell(name: str, row: dict[str, Any]) -> None:
-    ratios = f"expected {row['expected']:.2f} realised {row['realised']:.2f} +- {row['error']:.2f}"
+    error = "?" if row["error"] is None else f"{row['error']:.2f}"
+    ratios = f"expected {row['expected']:.2f} realised {row['realised']:.2f} +- {error}"
     tqdm.write(f"{name:52s} {ratios} {row['says']}")
 
 
@@ -150,13 +151,17 @@ def residual(
     return float(np.mean([square.mean() for square in squares]))
 
 
-def ratio(measured: list[list[float]]) -> dict[str, float]:
-    """Return the ratio of mean errors, with the release over alone, and its standard error over seeds (linearised)."""
+def ratio(measured: list[list[float]]) -> dict[str, float | None]:
+    """Return the ratio of mean errors, with the release over alone, and its standard error over seeds (linearised).
+
+    The standard error of a single seed is unknown: None.
+    """
     alone, release = np.array(measured).T
     realised = release.mean() / alone.mean()
     away = release - realised * alone
-    error = np.sqrt((away**2).sum() / (len(away) - 1) / len(away)) / alone.mean() if len(away) > 1 else np.inf
-    return {"realised": float(realised), "error": float(error)}
+    n = len(away)
+    error = float(np.sqrt((away**2).sum() / (n - 1) / n) / alone.mean()) if n > 1 else None
+    return {"realised": float(realised), "error": error}
 
 
 def _finished(file: Path, number: int, measure: Callable[[int], list[float]]) -> list[list[float]]:
