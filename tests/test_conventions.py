@@ -47,14 +47,14 @@ def written_for(thing: type) -> dict[str, Any]:
 
 def defaults() -> dict[str, dict[str, Any]]:
     """By argument and callable, the default, where there is one. What a class inherits counts once."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    by_argument: dict[str, dict[str, Any]] = defaultdict(dict)
     for called, thing in public():
         inherited = inspect.signature(thing.__base__).parameters if inspect.isclass(thing) else {}
         for name, argument in inspect.signature(thing).parameters.items():
             new = name not in inherited or written(inherited[name].default) != written(argument.default)
             if argument.default is not argument.empty and new:
-                found[name][called] = argument.default
-    return found
+                by_argument[name][called] = argument.default
+    return by_argument
 
 
 def table() -> dict[str, tuple[str, dict[str, str]]]:
@@ -94,16 +94,16 @@ def written(default: Any) -> str:
 
 
 def test_an_argument_has_the_default_that_the_table_says():
-    found, conventions = defaults(), table()
+    by_argument, conventions = defaults(), table()
     assert len(conventions) > 20
     for name, (default, others) in conventions.items():
-        differ = {called: written(value) for called, value in found[name].items() if written(value) != default}
+        differ = {called: written(value) for called, value in by_argument[name].items() if written(value) != default}
         assert differ == others, name
-        assert found[name], f"{name}: an argument that nothing has"
+        assert by_argument[name], f"{name}: an argument that nothing has"
 
 
 def test_an_argument_of_more_than_one_default_is_in_the_table():
-    drifting = {name for name, found in defaults().items() if len(set(map(written, found.values()))) > 1}
+    drifting = {name for name, values in defaults().items() if len(set(map(written, values.values()))) > 1}
     assert drifting <= table().keys()
 
 

@@ -73,9 +73,9 @@ def test_every_example_of_the_page_runs_and_prints_what_the_page_shows(page, pri
     scope, everything = {"__name__": "page"}, ""
     for block, shown in blocks:
         exec(compile(block, page, "exec"), scope)
-        found = capsys.readouterr().out
-        everything += found
-        assert not shown or shape(found) == shape(shown)
+        output = capsys.readouterr().out
+        everything += output
+        assert not shown or shape(output) == shape(shown)
     assert printed in everything
     assert sum(bool(shown) for _, shown in blocks) == text.count("```text")
 
@@ -101,13 +101,13 @@ EXAMPLES = sorted(
 
 @pytest.mark.parametrize("module", EXAMPLES)
 def test_examples_in_docstrings_print_what_they_say(module):
-    found = doctest.testmod(
+    run = doctest.testmod(
         importlib.import_module(module),
         extraglobs={"mp": mp, "np": np, "pd": pd},
         optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE,
     )
-    assert found.attempted > 0
-    assert found.failed == 0
+    assert run.attempted > 0
+    assert run.failed == 0
 
 
 def test_the_most_used_functions_have_an_example():

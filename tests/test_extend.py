@@ -200,8 +200,8 @@ def test_a_structure_of_ones_own_has_the_density_that_it_says(written):
     def evaluate(flat):
         site = {"z": flat[0], "log_diagonal": flat[1:], "off_diagonal": np.zeros(0)}
         value, trace = log_density(read.model, (public,), {}, site)
-        found = jax.numpy.stack([flat[0], trace["A"]["value"][0, 0]])
-        return found, (value, trace["log_phi"]["value"], found[1])
+        unconstrained = jax.numpy.stack([flat[0], trace["A"]["value"][0, 0]])
+        return unconstrained, (value, trace["log_phi"]["value"], unconstrained[1])
 
     difference = []
     for flat in rng.standard_normal((4, 2)):
@@ -219,7 +219,7 @@ def test_the_posterior_of_a_structure_of_ones_own_is_that_of_quadrature(written)
     W = np.random.default_rng(1).standard_normal((1, 6))
     release = mp.release(W, 20.0, 1e-3, message="clip", clip=2.0)
     shared = mp.inference.shared_covariance(release, structure=AllAlike(), draws=1000, **QUICK)
-    found = shared.to_arviz()["posterior/log_phi"].values
+    draws = shared.to_arviz()["posterior/log_phi"].values
 
     law, sigma, m = release.mechanisms[0], release.sigma[0, 0, 0], 6
     z = np.linspace(-6, 6, 801)[:, None]
@@ -230,10 +230,9 @@ def test_the_posterior_of_a_structure_of_ones_own_is_that_of_quadrature(written)
     p = np.exp(log_p - log_p.max()).sum(axis=1)
     mean = np.sum(p * log_phi[:, 0]) / p.sum()
     sd = np.sqrt(np.sum(p * (log_phi[:, 0] - mean) ** 2) / p.sum())
-    assert_allclose(
-        found.mean(), mean, atol=6 * sd / np.sqrt(100)
-    )  # of 2000 draws, far more than a hundred are worth one
-    assert_allclose(found.std(), sd, rtol=0.5)
+    # 2000 draws are worth far more than a hundred independent ones
+    assert_allclose(draws.mean(), mean, atol=6 * sd / np.sqrt(100))
+    assert_allclose(draws.std(), sd, rtol=0.5)
 
 
 def test_a_likelihood_of_ones_own_goes_all_the_way(written, tasks, tmp_path, monkeypatch):

@@ -62,11 +62,11 @@ FACES = {name.split(".")[0] for name in ROOM if "." in name}
 
 def modules() -> dict[str, Path]:
     """Every file by its name inside the package: ``privacy.ledger``, and ``privacy`` for the package's own."""
-    found = {}
+    paths = {}
     for path in SOURCE.rglob("*.py"):
         parts = path.relative_to(SOURCE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "mpmtl_prob"] = path
-    return found
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "mpmtl_prob"] = path
+    return paths
 
 
 MODULES = modules()
@@ -140,13 +140,13 @@ def test_every_public_package_says_what_is_in_it():
 
 
 def test_imports_run_downwards():
-    found = {
+    upwards = {
         (module, target)
         for module, targets in every_import().items()
         for target, _ in targets  # a type that stands above is an idea from above: it counts
         if runs_upwards(module, target)
     }
-    assert found == set()
+    assert upwards == set()
 
 
 def test_no_files_import_each_other_in_a_circle():
@@ -190,7 +190,7 @@ def test_a_module_holds_one_idea_and_a_function_one_step():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("from mpmtl_prob.privacy import delta", [("privacy", True)]),
         ("from mpmtl_prob.privacy import ledger", [("privacy.ledger", True)]),
@@ -201,8 +201,8 @@ def test_a_module_holds_one_idea_and_a_function_one_step():
         ("import numpy", []),
     ],
 )
-def test_every_way_to_import_is_seen(text, found):
-    assert list(imports(text)) == found
+def test_every_way_to_import_is_seen(text, expected):
+    assert list(imports(text)) == expected
 
 
 @pytest.mark.parametrize(

@@ -133,11 +133,11 @@ class Lied:
 
     def opened(self, shares: Mapping[int, Mapping[int, int]]) -> dict[int, bytes]:
         """Secrets of honest sites of which there are shares enough."""
-        found = {}
+        secrets = {}
         for i in self.honest:
             if i in self.sent and len(shares[i]) >= (need := self.invitations[i].agreed.threshold):
-                found[i] = secure_sum._Opener(need).secret(shares[i])
-        return found
+                secrets[i] = secure_sum._Opener(need).secret(shares[i])
+        return secrets
 
     def both(self) -> list[int]:
         """Honest sites of which the server has both secrets."""
@@ -158,11 +158,11 @@ class Lied:
                 group |= new
                 new = {i for j in new for i in unknown[j]} - group
             unknown = {j: others for j, others in unknown.items() if j not in group}
-            found = sum(
+            total = sum(
                 (self._unmasked(j, seeds[j], keys, group) for j in group), np.zeros_like(self.sent[min(group)].vector)
             )
-            truth = sum((self.truth[j] for j in group), np.zeros_like(found))
-            if not np.array_equal(found, truth):
+            truth = sum((self.truth[j] for j in group), np.zeros_like(total))
+            if not np.array_equal(total, truth):
                 raise AssertionError("the attack subtracts other masks than a site has added")
             groups.append(group)
         return groups
@@ -404,12 +404,12 @@ def open_umask() -> Iterator[None]:
 
 def exposed(folder: Path) -> list[str]:
     """Files that somebody else may read, and no folder on the way keeps from it."""
-    found = []
+    readable = []
     for path in folder.rglob("*"):
         others = stat.S_IMODE(path.stat().st_mode) & 0o077
         if path.is_file() and others and path.suffix not in (".pub", ".nc", ".pem"):  # what is public anyway
-            found.append(f"{path.name} has mode {stat.S_IMODE(path.stat().st_mode):o}")
-    return found
+            readable.append(f"{path.name} has mode {stat.S_IMODE(path.stat().st_mode):o}")
+    return readable
 
 
 def an_account(folder: Path) -> None:

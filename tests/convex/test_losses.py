@@ -32,12 +32,12 @@ def by_hand(loss, tasks, W):
 
 def slope(function, W):
     """The gradient of an analytic function, by steps off the real axis, where no difference loses digits."""
-    found = np.empty_like(W)
+    derivative = np.empty_like(W)
     for at in np.ndindex(W.shape):
         step = np.zeros(W.shape, dtype=complex)
         step[at] = 1e-30j
-        found[at] = function(W + step).imag / 1e-30
-    return found
+        derivative[at] = function(W + step).imag / 1e-30
+    return derivative
 
 
 @jax.jit
@@ -115,15 +115,15 @@ def test_the_resolvent_of_least_squares_is_where_gradient_and_pull_cancel(loss, 
 )
 def test_another_tasks_number_of_rows_moves_no_bit_of_a_task(loss, d):
     own, W = make((7, 5, 9), d), np.random.default_rng(1).standard_normal((d, 4))
-    found = set()
+    outcomes = set()
     for n in effort((1, 300), (1, 31, 32, 33, 64, 65, 300)):
         other = make((n,), d, seed=n)
         X, y = [own.X[i][own.mask[i]] for i in range(3)], [own.y[i][own.mask[i]] for i in range(3)]
         smooth = loss.alone(TaskData.from_lists([*X, other.X[0]], [*y, other.y[0]]))
         values, gradient = both(smooth, W)
         parts = (values[:3], gradient[:, :3], smooth.curvature()[:3])
-        found.add(b"".join(np.asarray(part).tobytes() for part in parts))
-    assert len(found) == 1
+        outcomes.add(b"".join(np.asarray(part).tobytes() for part in parts))
+    assert len(outcomes) == 1
 
 
 def several_targets(seed=0):
@@ -138,8 +138,8 @@ def test_targets_of_the_same_subjects_share_one_table_of_features(loss):
     tasks, W = several_targets(), np.random.default_rng(1).standard_normal((4, 3))
     table = loss.of(tasks)
     assert isinstance(table, LogisticTable)
-    for found, expected in zip(both(table, W), both(loss.alone(tasks), W), strict=True):
-        assert_allclose(found, expected, rtol=1e-12)
+    for of_table, expected in zip(both(table, W), both(loss.alone(tasks), W), strict=True):
+        assert_allclose(of_table, expected, rtol=1e-12)
     assert_allclose(table.curvature(), loss.alone(tasks).curvature(), rtol=1e-12)
 
 

@@ -193,14 +193,14 @@ def table():
 
 @pytest.mark.parametrize("kind", [lambda frame: frame, pl.from_pandas], ids=["pandas", "polars"])
 def test_a_table_has_a_row_for_every_task_and_coefficient(table, kind):
-    found = Estimates.from_pandas(kind(table))
-    assert found.tasks == ("B", "A")
-    same(found.estimates[1], Estimate(MEAN + 1, COVARIANCE, NAMES).take(ORDERED))
+    estimates = Estimates.from_pandas(kind(table))
+    assert estimates.tasks == ("B", "A")
+    same(estimates.estimates[1], Estimate(MEAN + 1, COVARIANCE, NAMES).take(ORDERED))
     mixed = Estimates.from_pandas(kind(table.sample(frac=1, random_state=0)))
-    same(mixed.estimates[mixed.tasks.index("A")].take(ORDERED), found.estimates[1])
+    same(mixed.estimates[mixed.tasks.index("A")].take(ORDERED), estimates.estimates[1])
     renamed = table.rename(columns={"task": "hospital", "coefficient": "term", "estimate": "b"})
     again = Estimates.from_pandas(kind(renamed), task="hospital", coefficient="term", estimate="b")
-    same(again.estimates[0], found.estimates[0])
+    same(again.estimates[0], estimates.estimates[0])
 
 
 @pytest.mark.parametrize(

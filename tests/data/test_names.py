@@ -65,16 +65,16 @@ def own(public):
 
 def means(prediction):
     """Of every row, by task."""
-    found = zip(prediction.tasks, prediction.mean, prediction.mask, strict=True)
-    return {str(name).removesuffix(".0"): mean[real] for name, mean, real in found}
+    per_task = zip(prediction.tasks, prediction.mean, prediction.mask, strict=True)
+    return {str(name).removesuffix(".0"): mean[real] for name, mean, real in per_task}
 
 
 def check_order(fit, data=TRAIN, other=REVERSED):
     """Rows of a task come in the reverse order too."""
-    expected, found = means(fit.predict(data)), means(fit.predict(other))
-    assert found.keys() <= expected.keys()
+    expected, mean_of_other = means(fit.predict(data)), means(fit.predict(other))
+    assert mean_of_other.keys() <= expected.keys()
     assert fit.predict(other).tasks == other.tasks
-    for name, mean in found.items():
+    for name, mean in mean_of_other.items():
         assert_allclose(mean[::-1], expected[name], rtol=1e-12)
 
 

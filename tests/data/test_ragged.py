@@ -300,9 +300,9 @@ def test_rounds_run_on_the_only_copy_of_scaled_rows(loss, monkeypatch):
     scaled, there = [], []
 
     def watched(tasks):
-        found = in_unit_variance(tasks)
-        scaled.append(weakref.ref(found[0]))
-        return found
+        arrays = in_unit_variance(tasks)
+        scaled.append(weakref.ref(arrays[0]))
+        return arrays
 
     def run(sharing, run, *arguments, **options):
         there.extend(each() for each in scaled)
@@ -337,13 +337,13 @@ def test_a_parquet_file_is_read_a_few_rows_of_a_column_at_a_time(tmp_path, monke
         return numeric_columns(*arguments)
 
     monkeypatch.setattr(shards, "numeric_columns", watched)
-    begin, found = arrow.total_allocated_bytes(), []
-    load = lambda: found.extend(mp.TaskShards.from_parquet(tmp_path, task="task", target="y", progress_bar=False))
+    begin, read = arrow.total_allocated_bytes(), []
+    load = lambda: read.extend(mp.TaskShards.from_parquet(tmp_path, task="task", target="y", progress_bar=False))
     assert traced_peak(load) < 3 * data_bytes(tasks)
     assert max(taken) - begin < data_bytes(tasks) / 4
-    assert_array_equal(found[0].rows, tasks.rows)
-    assert_array_equal(found[0].targets, tasks.targets)
-    assert found[0].tasks == tasks.tasks
+    assert_array_equal(read[0].rows, tasks.rows)
+    assert_array_equal(read[0].targets, tasks.targets)
+    assert read[0].tasks == tasks.tasks
 
 
 def test_folds_that_are_large_are_not_all_there_at_once(monkeypatch):
@@ -383,8 +383,8 @@ def test_messages_are_those_of_0_3_0_bit_for_bit(scaling, d):
     # as it was done: what is not padding, task by task
     own = [(padded[i][mask[i]], targets[i][mask[i]]) for i in range(len(X))]
     expected = np.stack([_mean(*each, scaling, conjugate.SENT)[0] for each in own], axis=1)
-    found = messages(TaskData.from_lists(X, y), scaling)[0]
-    assert found.tobytes() == expected.tobytes()
+    sent = messages(TaskData.from_lists(X, y), scaling)[0]
+    assert sent.tobytes() == expected.tobytes()
 
 
 def test_a_fingerprint_is_that_of_the_padded_arrays_where_they_can_be(wide):

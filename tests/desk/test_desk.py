@@ -123,15 +123,15 @@ def test_in_python_it_is_the_same(fitted):
     frame = patients("H0", seed=5).drop(columns=["stay", "hospital"])
     frame.index = [f"patient {i}" for i in range(len(frame))]
     frame.loc["patient 3", "age"] = np.nan
-    found = own.predict(frame)
-    assert list(found.index) == list(frame.index)
-    assert list(found.index[found["mean"].isna()]) == ["patient 3"]
+    prediction = own.predict(frame)
+    assert list(prediction.index) == list(frame.index)
+    assert list(prediction.index[prediction["mean"].isna()]) == ["patient 3"]
     effect = own.coefficients()["mean"]
     by_hand = effect["intercept"] + effect["age"] * (frame["age"] - 60)
     by_hand += effect["insurance[private]"] * ((frame["insurance"] == "private") - 0.3)
-    kept = found["mean"].notna()
-    np.testing.assert_allclose(found["mean"][kept], by_hand[kept], atol=0.3)
-    assert (found["lower"] < found["mean"])[kept].all()
+    kept = prediction["mean"].notna()
+    np.testing.assert_allclose(prediction["mean"][kept], by_hand[kept], atol=0.3)
+    assert (prediction["lower"] < prediction["mean"])[kept].all()
     assert "private to this hospital" in repr(own)
 
 
@@ -152,9 +152,9 @@ def test_predictions_are_in_the_order_of_the_table(fitted, capsys):
         == 0
     )
     assert json.loads(capsys.readouterr().out) == {"rows": 24, "without": 0, "out": str(fitted / "p.csv")}
-    found = pd.read_csv(fitted / "p.csv", index_col="row")
+    predictions = pd.read_csv(fitted / "p.csv", index_col="row")
     expected = desk.OwnModel.load(fitted / "results" / "model.nc").predict(new)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(predictions, expected, rtol=1e-6)
     assert stat.S_IMODE((fitted / "p.csv").stat().st_mode) == 0o600
 
 
@@ -402,13 +402,13 @@ def test_labels_and_counts_go_the_same_way(kind, tmp_path):
     np.testing.assert_allclose(own.coefficients()["mean"], beside["mean"], rtol=1e-6)
     own.save(tmp_path / "model.nc")
     new = frames[0].drop(columns="stay")
-    found, loaded = own.predict(new), desk.OwnModel.load(tmp_path / "model.nc").predict(new)
-    np.testing.assert_allclose(found, loaded, rtol=1e-5)
+    prediction, loaded = own.predict(new), desk.OwnModel.load(tmp_path / "model.nc").predict(new)
+    np.testing.assert_allclose(prediction, loaded, rtol=1e-5)
     if kind == "binary":
-        assert ((found["mean"] > 0) & (found["mean"] < 1)).all()
+        assert ((prediction["mean"] > 0) & (prediction["mean"] < 1)).all()
     else:
         twice = own.predict(new.assign(days=2 * new["days"]))["mean"]
-        np.testing.assert_allclose(twice, 2 * found["mean"], rtol=1e-6)
+        np.testing.assert_allclose(twice, 2 * prediction["mean"], rtol=1e-6)
 
 
 def test_nothing_that_a_desk_holds_shows_a_number_of_it(fitted):

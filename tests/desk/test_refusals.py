@@ -93,8 +93,8 @@ def test_on_a_terminal_numbers_are_shown_and_yes_writes_the_message(here, termin
     shown = screen.getvalue()
     assert "an estimate for each of 3 coefficients (age, insurance[private], intercept)" in shown
     assert "at most 95 % likely after the release (eps = 3; but for delta = 0.01)" in shown
-    found = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
-    assert f"age: {found.vector[0]:+.4f}" in shown
+    message = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
+    assert f"age: {message.vector[0]:+.4f}" in shown
     assert json.loads(capsys.readouterr().out)["no_estimate"] is False
     assert stat.S_IMODE((here / "out.json").stat().st_mode) == 0o600
 
@@ -102,9 +102,9 @@ def test_on_a_terminal_numbers_are_shown_and_yes_writes_the_message(here, termin
 def test_who_declines_because_of_the_numbers_sends_no_estimate(here, terminal):
     terminal("no estimate\n")
     assert run(*sending(here)) == 0
-    found = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
-    assert found.says_nothing
-    assert found.vector[-1] == pytest.approx(1, abs=1e-3)
+    message = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
+    assert message.says_nothing
+    assert message.vector[-1] == pytest.approx(1, abs=1e-3)
 
 
 @pytest.mark.parametrize("answer", ["", "no\n", "y\n", "stop\n"])
@@ -119,8 +119,8 @@ def test_a_script_says_yes_and_sees_no_numbers(here, capsys):
     assert run(*sending(here, "H1", "--yes")) == 0
     shown = capsys.readouterr().err
     assert "What leaves: an estimate for each of 3 coefficients" in shown
-    found = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
-    assert f"{found.vector[0]:+.4f}" not in shown
+    message = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
+    assert f"{message.vector[0]:+.4f}" not in shown
 
 
 def test_a_draft_is_refused_until_it_is_accepted(here, capsys):

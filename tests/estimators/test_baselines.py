@@ -163,9 +163,9 @@ def test_relations_are_the_inverse_of_omega_without_its_entries():
     W = RNG.standard_normal((3, 7))
     _, s, Vt = np.linalg.svd(W, full_matrices=False)
     P = np.linalg.inv(0.8 * (Vt.T * s) @ Vt / s.sum() + 0.2 * np.eye(7) / 7)
-    found, other = Relations.of(W, 0.2), RNG.standard_normal((3, 7))
-    assert_allclose(found.diagonal, np.diag(P), rtol=1e-10)
-    assert_allclose(found.others(other), other @ (P - np.diag(np.diag(P))), atol=1e-9)
+    relations, other = Relations.of(W, 0.2), RNG.standard_normal((3, 7))
+    assert_allclose(relations.diagonal, np.diag(P), rtol=1e-10)
+    assert_allclose(relations.others(other), other @ (P - np.diag(np.diag(P))), atol=1e-9)
     assert_allclose(Relations.of(np.zeros((3, 7)), 0.2).diagonal, 7)
 
 

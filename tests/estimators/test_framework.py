@@ -277,9 +277,9 @@ def test_algorithm_4_is_as_printed(tasks, doubled):
     root, W0, beta = rng.standard_normal((3, 3, 5)), rng.standard_normal((3, 6)), np.arange(3) / 5
     E = root @ root.swapaxes(1, 2)
     run = Run(LeastSquares().of(tasks), np.full(6, 0.01), np.array([0.05, 0.02]), beta, 0.8, np.zeros(3))
-    _, found, _ = run_rounds(ProximalSum(doubled=doubled), *jax.tree.map(np.asarray, (run, W0, Noise(E))))
+    _, rounds_run, _ = run_rounds(ProximalSum(doubled=doubled), *jax.tree.map(np.asarray, (run, W0, Noise(E))))
     expected = algorithm_4_by_hand(tasks, W0, E, 0.8, 0.01, (5.0, 2.0), beta, doubled)
-    assert_allclose(found, expected, atol=1e-10)
+    assert_allclose(rounds_run, expected, atol=1e-10)
 
 
 def test_p_and_q_start_alike_as_printed_or_q_from_zero():

@@ -73,10 +73,10 @@ def test_rounds_are_those_printed_in_the_papers(norm, m, d):
     beta = np.arange(3) / np.arange(3, 6)
     W0 = rng.standard_normal((d, m))
     run = Run(LeastSquares().of(tasks), np.full(m, 0.05), 0.05 * 3.0, beta, 0.8, np.zeros(3))
-    found = run_rounds(Proximal(norm), *jax.tree.map(np.asarray, (run, W0, Noise(noise))))
+    rounds_run = run_rounds(Proximal(norm), *jax.tree.map(np.asarray, (run, W0, Noise(noise))))
     expected = by_hand(tasks, norm, W0, noise, 0.8, 0.05, 3.0, beta)
-    assert_allclose(found[0], expected[0], atol=1e-10)
-    assert_allclose(found[1], expected[1], atol=1e-10)
+    assert_allclose(rounds_run[0], expected[0], atol=1e-10)
+    assert_allclose(rounds_run[1], expected[1], atol=1e-10)
 
 
 @pytest.mark.parametrize(("algorithm", "norm"), [(LowRank, TraceNorm()), (GroupSparse, GroupLasso())])

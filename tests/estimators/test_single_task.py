@@ -57,8 +57,8 @@ def test_ridge_logistic_averages_its_penalty_over_the_evidence():
         -0.5 * (log_variance / laplace.SNR_LOG_SD)[:, None] ** 2 - 0.5 * np.log(prior) - 0.5 * w**2 / prior
     ) - np.logaddexp(0, -y[:, None] * x * w).sum(axis=0)
     weight = np.exp(log_joint - log_joint.max())
-    found = RidgeLogistic().fit(TaskData.from_lists([x], [y])).W
-    assert_allclose(found, (weight * w).sum() / weight.sum(), rtol=0.03)
+    weights = RidgeLogistic().fit(TaskData.from_lists([x], [y])).W
+    assert_allclose(weights, (weight * w).sum() / weight.sum(), rtol=0.03)
 
 
 def test_sparse_logistic(binary):

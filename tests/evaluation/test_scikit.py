@@ -251,10 +251,10 @@ def test_pipelines_hand_data_frames_on():
     for output in ("pandas", "polars"):
         model.set_output(transform=output)
         there = FRAMES[output](frame)
-        found = model.fit(there, y)
-        assert sorted(found[-1].feature_names_in_) == ["age", "hospital", "stay"]
+        fitted = model.fit(there, y)
+        assert sorted(fitted[-1].feature_names_in_) == ["age", "hospital", "stay"]
         plain = MultiTaskRegressor(Ridge(0.0), task="hospital").fit(frame, y)
-        assert_allclose(found.predict(there), plain.predict(frame), rtol=1e-8)  # least squares in any units
+        assert_allclose(fitted.predict(there), plain.predict(frame), rtol=1e-8)  # least squares in any units
 
 
 def test_searches_reach_the_estimators_own_parameters():

@@ -82,12 +82,12 @@ def outcome(tmp_path):
 
 
 def test_the_release_is_the_curators_and_goes_back_to_everybody(tmp_path):
-    found = run(tmp_path)
+    result = run(tmp_path)
     here = federated.run(
         federated.invite(1.0, 6, 3, sites=3, dropouts=1, colluders=0), [federated.Site(k, rows(k)) for k in range(3)],
         unsafe_seed=3, progress_bar=False,
     )  # fmt: skip
-    np.testing.assert_array_equal(found.release.sigma, here.release.sigma)
+    np.testing.assert_array_equal(result.release.sigma, here.release.sigma)
     for folder in ("out", "0", "1", "2"):
         (path,) = (tmp_path / folder).glob("release*.nc")
         np.testing.assert_array_equal(mp.Release.load(path).sigma, here.release.sigma)
@@ -104,16 +104,16 @@ def test_reference_values_of_the_configuration_make_a_mixed_model(tmp_path, monk
     named = replace(TASKS, features=("0", "1", "2")).with_intercept()
     monkeypatch.setattr(sys.modules[__name__], "TASKS", named)
     config = {"features": "0, 1, 2, intercept", "reference": str(tmp_path / "reference.json")}
-    found = run(tmp_path, config)
+    result = run(tmp_path, config)
     reference = mp.Reference(**REFERENCE)
     features = ["0", "1", "2", "intercept"]
     here = federated.run(
         federated.invite(1.0, 6, features, sites=3, dropouts=1, colluders=0, reference=reference),
         [federated.Site(k, rows(k)) for k in range(3)], unsafe_seed=3, progress_bar=False,
     )  # fmt: skip
-    assert found.release.message == "effects"
-    assert found.release.effects.reference == reference
-    np.testing.assert_array_equal(found.release.sigma, here.release.sigma)
+    assert result.release.message == "effects"
+    assert result.release.effects.reference == reference
+    np.testing.assert_array_equal(result.release.sigma, here.release.sigma)
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_noise_of_a_nodes_own_seed_guarantees_nothing(tmp_path, seeded):
 
     for trust in ("no_curator", "secure_sum"):  # where the server adds the noise no seed of a node's is used
         config = CONFIG | {"trust": trust, "unsafe-seed": -1, "out": str(tmp_path / trust)}
-        found = flower.main(Seeded(tmp_path / trust, trust=trust), config)
-        assert (found.release.guarantee.proved is None) == (bool(seeded) and trust == "no_curator")
+        result = flower.main(Seeded(tmp_path / trust, trust=trust), config)
+        assert (result.release.guarantee.proved is None) == (bool(seeded) and trust == "no_curator")
 
 
 def test_the_server_is_told_the_name_of_an_error_and_nothing_else(tmp_path, capsys):
-    found = run(tmp_path, change=lambda at, k: "raises" if k == 1 else None)
-    assert found.refused == {1: "ZeroDivisionError"}
+    result = run(tmp_path, change=lambda at, k: "raises" if k == 1 else None)
+    assert result.refused == {1: "ZeroDivisionError"}
     assert "division" not in json.dumps(outcome(tmp_path))
     assert "division by zero" in capsys.readouterr().err  # the owner is
 
@@ -207,10 +207,12 @@ def signers():
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_a_site_that_signs_has_the_number_of_its_key_wherever_its_node_stands(tmp_path, signers, order):
-    found = run(tmp_path, config={"dropouts": 0}, signers=[signers[k] for k in order])
-    assert found.sites == 3
-    assert "confirm" in found.moved
-    np.testing.assert_array_equal(found.release.sigma, run(tmp_path / "unsigned", config={"dropouts": 0}).release.sigma)
+    result = run(tmp_path, config={"dropouts": 0}, signers=[signers[k] for k in order])
+    assert result.sites == 3
+    assert "confirm" in result.moved
+    np.testing.assert_array_equal(
+        result.release.sigma, run(tmp_path / "unsigned", config={"dropouts": 0}).release.sigma
+    )
     gone = lambda at, k: "gone" if (at, k) == ("share", 1) else None
     with pytest.raises(federated.TooFewOwners, match="share: 2 owners"):
         run(tmp_path, runs=2, config={"dropouts": 0}, signers=[signers[k] for k in order], change=gone)
@@ -338,9 +340,9 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
         "target": "mark",
         "trust": "no_curator",
     }
-    found = data.owner(node, {"simulated": "school"})
-    np.testing.assert_allclose(found["source"]().rows_of(0)[0], X)
-    np.testing.assert_allclose(found["source"]().rows_of(0)[1], y)
+    settings = data.owner(node, {"simulated": "school"})
+    np.testing.assert_allclose(settings["source"]().rows_of(0)[0], X)
+    np.testing.assert_allclose(settings["source"]().rows_of(0)[1], y)
     capsys.readouterr()
     some = data.owner(node | {"exclude": "0, 2"}, {})["source"]()
     assert list(some.features) == [str(name) for name in TASKS.features if str(name) not in ("0", "2")]
@@ -349,21 +351,21 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
     assert (own.intercept, list(own.features)) == (True, [*map(str, TASKS.features), "intercept"])
     with pytest.raises(ValueError, match="intercept: expected true or false, got 'no'"):
         data.owner(node | {"intercept": "no"}, {})
-    assert found["policy"].trust == "no_curator"
-    assert (found["policy"].adjacency, found["policy"].colluders) == (None, 0)
+    assert settings["policy"].trust == "no_curator"
+    assert (settings["policy"].adjacency, settings["policy"].colluders) == (None, 0)
     careful = data.owner(node | {"adjacency": "replace", "colluders": 2}, {})["policy"]
     assert (careful.adjacency, careful.colluders) == ("replace", 2)
     with pytest.raises(ValueError, match=r"node configuration: expected .*colluders, .*, got colluder$"):
         data.owner(node | {"colluder": 2}, {})
-    assert found["signer"] is None
+    assert settings["signer"] is None
     federated.write_key(tmp_path / "site.key", tmp_path / "0.pub")
     signing = {"signing-key": str(tmp_path / "site.key"), "known-keys": str(tmp_path)}
     assert data.owner(node | signing, {})["signer"].number == 0
     with pytest.raises(ValueError, match="signing-key, known-keys: expected both"):
         data.owner(node | {"signing-key": "x"}, {})
     simulated = {"partition-id": 1, "num-partitions": 70}
-    found = data.owner(simulated, {"simulated": "synthetic_low_rank", "out": str(tmp_path)})
-    assert found["folder"] == Path(tmp_path) / "owner-1"
+    settings = data.owner(simulated, {"simulated": "synthetic_low_rank", "out": str(tmp_path)})
+    assert settings["folder"] == Path(tmp_path) / "owner-1"
     with pytest.raises(KeyError):  # a node that was told nothing has no rows
         data.owner({}, {"simulated": "school", "out": "x"})
 
@@ -381,13 +383,13 @@ def test_a_node_of_a_study_goes_by_its_file_once_its_owner_has_agreed(tmp_path, 
         with pytest.raises(ValueError, match="agreed: expected the first 8 letters of the study's hash"):
             data.owner(node | {"agreed": agreed}, {})
     node |= {"agreed": schema.digest[:12], "participants": "H1, H4"}
-    found = data.owner(node, {})
-    assert found["source"]().tasks == ("H1", "H4")
-    assert np.array_equal(found["source"]().rows, schema.tasks(frame, ["H1", "H4"]).rows)
+    settings = data.owner(node, {})
+    assert settings["source"]().tasks == ("H1", "H4")
+    assert np.array_equal(settings["source"]().rows, schema.tasks(frame, ["H1", "H4"]).rows)
     invitation = flower.invited(CONFIG | {"study": node["study"], "out": ""})
     assert (invitation.study, invitation.terms.num_tasks, invitation.sites) == (schema.digest, 8, 3)
     names = schema.coefficients
-    found["policy"].check(flower.wire.read(flower.wire.write(invitation)))
+    settings["policy"].check(flower.wire.read(flower.wire.write(invitation)))
     for other, message in (
         (federated.invite(schema.spec, 8, names, sites=3), "expected one to this study"),
         (
@@ -398,9 +400,9 @@ def test_a_node_of_a_study_goes_by_its_file_once_its_owner_has_agreed(tmp_path, 
         ),
     ):
         with pytest.raises(federated.RunRefused, match=message):
-            found["policy"].check(other)
+            settings["policy"].check(other)
     frame.assign(age="").to_csv(tmp_path / "rows.csv", index=False)
-    assert found["source"]().shape == (6, 2)  # messages of "no estimate"
+    assert settings["source"]().shape == (6, 2)  # messages of "no estimate"
 
 
 def test_a_release_over_nodes_remembers_its_study(tmp_path):
@@ -410,8 +412,8 @@ def test_a_release_over_nodes_remembers_its_study(tmp_path):
     invitation = federated.invite(
         schema.spec, 8, schema.coefficients, sites=3, dropouts=0, colluders=0, study=schema.digest
     )
-    found = federated.run(
+    result = federated.run(
         invitation, [federated.Site(k, part) for k, part in enumerate(parts)], unsafe_seed=3, progress_bar=False
     )
-    assert found.release.study == schema.digest
+    assert result.release.study == schema.digest
     assert invitation.digest != replace(invitation, study=None).digest

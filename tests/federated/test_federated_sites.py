@@ -39,15 +39,15 @@ def frame(k):
 
 def nodes(folder, pipe=None, **options):
     """Three owners with a file each, one of them a pipe, at which its node waits."""
-    found = []
+    options_of_nodes = []
     for k in range(3):
         path = folder / f"rows-{k}.csv"
         if k == pipe:
             os.mkfifo(path)
         else:
             frame(k).to_csv(path, index=False)
-        found.append({"data": str(path), "task": "who", "target": "mark", **options})
-    return found
+        options_of_nodes.append({"data": str(path), "task": "who", "target": "mark", **options})
+    return options_of_nodes
 
 
 def account(folder, k):
@@ -62,14 +62,14 @@ def ledger(folder, k):
 
 def left(folder):
     """Processes that were started for a folder, by what they were told."""
-    found = []
+    command_lines = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if f"FLWR_HOME={folder.resolve()}".encode() in path.read_bytes():
-                found.append((path.parent / "cmdline").read_bytes().replace(b"\0", b" "))
+                command_lines.append((path.parent / "cmdline").read_bytes().replace(b"\0", b" "))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-    return found
+    return command_lines
 
 
 def nothing_left(folder):
@@ -212,27 +212,27 @@ def killed_at_work(sites, name, stage):
 
 def commands(session):
     """Of the processes of a session."""
-    found = []
+    command_lines = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             if int(path.read_text().rpartition(")")[2].split()[3]) == session:
-                found.append((path.parent / "cmdline").read_bytes())
+                command_lines.append((path.parent / "cmdline").read_bytes())
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-    return found
+    return command_lines
 
 
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_a_shard_of_a_node_that_is_killed_is_done_by_another_or_named(tmp_path, everywhere):
     pytest.importorskip("pyarrow")
-    found = []
+    settings = []
     for k in range(3):
         path = tmp_path / ("rows" if everywhere else f"rows-{k}")
         path.mkdir(exist_ok=True)
         frame(k).rename(columns=str).to_parquet(path / f"part-{k}.parquet")
-        found.append({"data": str(path), "task": "who", "target": "mark", "trust": "curator"})
+        settings.append({"data": str(path), "task": "who", "target": "mark", "trust": "curator"})
     config = CONFIG | {"features": "0,1,2", "trust": "curator", "shards": True, "unsafe-seed": 3}
-    with Sites(tmp_path / "sites", found, tls=False) as sites:
+    with Sites(tmp_path / "sites", settings, tls=False) as sites:
         killer = threading.Thread(target=killed_at_work, args=(sites, "node-1", "list"), daemon=True)
         killer.start()
         if everywhere:

@@ -57,13 +57,13 @@ def test_every_pattern_of_four_owners_who_leave_ends_in_their_sum_or_in_a_named_
         leave = dict(enumerate(stages))
         stayed = [i for i in x if leave[i] > 2]
         ends = [i for i in x if leave[i] > 3]
-        found, missed = ends_in(x, AGREED, leave)
-        assert (found is None) == (len(ends) < AGREED.threshold)
-        if found is None:
+        total, missed = ends_in(x, AGREED, leave)
+        assert (total is None) == (len(ends) < AGREED.threshold)
+        if total is None:
             assert missed.have < missed.need
             errors += 1
         else:
-            np.testing.assert_array_equal(found, plain(x, stayed))
+            np.testing.assert_array_equal(total, plain(x, stayed))
             sums += 1
     assert sums + errors == 256
     assert sums == 1 + 4 * 3  # nobody leaves, or one at any of three stages
@@ -76,11 +76,11 @@ def test_few_partners_give_the_same_sum(owners, data):
     x = vectors(range(owners))
     leave = dict(enumerate(stages))
     agreed = s.Agreed(b"few", 5, threshold=unbroken(4), partners=4)
-    found, missed = ends_in(x, agreed, leave)
-    if found is None:
+    total, missed = ends_in(x, agreed, leave)
+    if total is None:
         assert missed.have < missed.need
     else:
-        np.testing.assert_array_equal(found, plain(x, [i for i in x if leave[i] > 2]))
+        np.testing.assert_array_equal(total, plain(x, [i for i in x if leave[i] > 2]))
 
 
 def left_on_a_circle(state, partners, threshold):
@@ -108,10 +108,14 @@ def left_on_a_circle(state, partners, threshold):
 
 @pytest.mark.parametrize(("partners", "owners", "states"), [(2, 8, "hwn"), (4, 9, "hwn"), (4, 12, "hn"), (6, 14, "hn")])
 def test_whoever_vanishes_there_is_one_sum_or_none(partners, owners, states):
-    found = lambda threshold: {left_on_a_circle(each, partners, threshold) for each in product(states, repeat=owners)}
-    assert found(unbroken(partners)) <= {None, 1, 0}
+    sums_left = lambda threshold: {
+        left_on_a_circle(each, partners, threshold) for each in product(states, repeat=owners)
+    }
+    assert sums_left(unbroken(partners)) <= {None, 1, 0}
     if owners > 9:
-        assert max(found(unbroken(partners) - 1) - {None}) > 1  # with one share less, two sums that can be told apart
+        assert (
+            max(sums_left(unbroken(partners) - 1) - {None}) > 1
+        )  # with one share less, two sums that can be told apart
 
 
 def test_whoever_colludes_there_is_one_sum_or_none():
@@ -155,8 +159,8 @@ def test_a_circle_of_partners_is_one_and_mutual():
 
 def test_what_the_server_sees_of_a_vector_is_uniform():
     x = {i: np.zeros(4000, dtype=np.uint64) for i in range(3)}
-    sent, found = run(x, s.Agreed(b"u", 4000, threshold=2))
-    assert not found.any()
+    sent, aggregate = run(x, s.Agreed(b"u", 4000, threshold=2))
+    assert not aggregate.any()
     for vector, _ in sent.values():
         assert kstest(vector / 2.0**64, "uniform").pvalue > 1e-7
 
@@ -319,14 +323,15 @@ def invited(owners, colluders, dropouts):
 
 def test_no_two_lists_open_both_secrets_of_an_owner():
     agreed = {
-        (n, c): [found for gone in (None, *range(n - 1)) if (found := invited(n, c, gone))] for n, c, _ in NUMBERS
+        (n, c): [invitation for gone in (None, *range(n - 1)) if (invitation := invited(n, c, gone))]
+        for n, c, _ in NUMBERS
     }
     assert all(agreed.values())  # with nobody who may vanish there is an invitation for every number of colluders
     for (n, c), invitations in agreed.items():
-        for found in invitations:
-            assert found.least >= found.threshold >= undivided(n, c)
+        for invitation in invitations:
+            assert invitation.least >= invitation.threshold >= undivided(n, c)
             for really in range(c + 1):
-                assert not opened_by_two_lists(n, really, found.threshold, found.least)
+                assert not opened_by_two_lists(n, really, invitation.threshold, invitation.least)
 
 
 def test_one_share_less_and_two_lists_open_both():

@@ -45,7 +45,7 @@ def tamper(rng, message):
 PRIVATE = {f"{abs(number):.3g}" for number in (*W.ravel(), *invite().terms.bounded(W).ravel())}
 
 
-def check(found, errors, invitation, whose=None):
+def check(outcome, errors, invitation, whose=None):
     """It ended in a named error, or in the sum over those who are in it.
 
     Where a letter was lost a mask is left: the number of tasks, under it, is none; and nothing is published.
@@ -53,10 +53,10 @@ def check(found, errors, invitation, whose=None):
     for error in errors:
         assert re.match(r"\w+: ", str(error)), error  # says which argument
         assert not {f"{abs(float(n)):.3g}" for n in re.findall(r"\d+\.\d+", str(error))} & PRIVATE
-    if found is None:
+    if outcome is None:
         assert errors
         return
-    total, inside = found
+    total, inside = outcome
     assert len(inside) >= invitation.agreed.least
     if np.array_equal(total, plain(inside, invitation)):
         federated.settle(invitation, total, len(inside), unsafe_seed=1)
@@ -90,8 +90,8 @@ def test_a_site_that_leaves_out_a_letter_is_left_out():
     short = lambda stage, i, reply: (
         {k: v for k, v in reply.items() if k != "4"} if (stage, i) == ("share", 1) else reply
     )
-    found, _ = seen(answers=short, invitation=invitation)
-    np.testing.assert_array_equal(found[0], plain([0, 2, 3, 4, 5], invitation))
+    outcome, _ = seen(answers=short, invitation=invitation)
+    np.testing.assert_array_equal(outcome[0], plain([0, 2, 3, 4, 5], invitation))
 
 
 def test_messages_said_again_are_out_of_turn():
@@ -110,8 +110,8 @@ def test_nothing_is_paid_for_a_run_that_fails_before_a_vector_is_out():
     forge = lambda stage, i, received: (
         {j: bytes(len(text)) for j, text in received.items()} if stage == "mask" else received
     )
-    found, errors = seen(forge, everybody=everybody)
-    assert found is None
+    outcome, errors = seen(forge, everybody=everybody)
+    assert outcome is None
     assert "was altered in transit" in str(errors[0])
     assert not any(site.run_log.answered() for site in everybody)
 
@@ -119,8 +119,8 @@ def test_nothing_is_paid_for_a_run_that_fails_before_a_vector_is_out():
 def test_a_key_that_everybody_shares_is_none():
     """X25519 has public keys with which any private one gives nought: a server could read what is meant for them."""
     weak = lambda stage, i, received: received | {"3": bytes(63) + b"\1"} if stage == "share" and i != 3 else received
-    found, errors = seen(weak)
-    assert found is None
+    outcome, errors = seen(weak)
+    assert outcome is None
     assert "adverts: expected valid public keys" in str(errors[0])
 
 
@@ -136,9 +136,9 @@ def test_a_server_cannot_fill_the_list_of_arrivals_with_others_than_wrote():
         lied.append(i)
         return {"arrived": np.array([i, 4, 5, (i + 1) % 4], dtype="<u4").tobytes()}
 
-    found, errors = seen(pad, gone, everybody, invitation)
+    outcome, errors = seen(pad, gone, everybody, invitation)
     assert len(lied) == 4
-    assert found is None
+    assert outcome is None
     assert all("arrived: expected owners who wrote letters" in str(error) for error in errors[:4])
 
 
@@ -181,8 +181,8 @@ def test_two_keys_alike_are_noticed():
     twice = lambda stage, i, received: (
         received | {"3": received["2"]} if stage == "share" and i not in (2, 3) else received
     )
-    found, errors = seen(twice)
-    assert found is None
+    outcome, errors = seen(twice)
+    assert outcome is None
     assert "adverts: expected every key once" in str(errors[0])
 
 

@@ -39,11 +39,11 @@ def test_an_invitation_that_asks_for_no_more_is_answered(trust):
         SitePolicy(trust, 1.0, 0.1, "replace", least=4, colluders=1),
         SitePolicy(epsilon=2.0),
     ):
-        found = federated.run(invite(trust), sites(policy=conditions), progress_bar=False)
-        assert found.sites == N
-    found = federated.run(invite(adjacency="zero_out"), sites(policy=SitePolicy(epsilon=3.0, adjacency="replace")),
+        outcome = federated.run(invite(trust), sites(policy=conditions), progress_bar=False)
+        assert outcome.sites == N
+    outcome = federated.run(invite(adjacency="zero_out"), sites(policy=SitePolicy(epsilon=3.0, adjacency="replace")),
                           progress_bar=False)  # fmt: skip
-    assert found.sites == N  # which is private enough in either sense
+    assert outcome.sites == N  # which is private enough in either sense
 
 
 @pytest.mark.parametrize(

@@ -440,7 +440,7 @@ ELSEWHERE = {
 
 def charging() -> set[str]:
     """Every public function, method and class of the package with an argument ``ledger``, by name."""
-    found: set[str] = set()
+    names: set[str] = set()
     for info in pkgutil.walk_packages(mp.__path__, "mpmtl_prob."):
         if "._" in info.name or info.name.endswith("__main__"):
             continue
@@ -455,8 +455,8 @@ def charging() -> set[str]:
                 if inspect.isclass(thing) else {}  # fmt: skip
             for called, each in {name: thing, **methods}.items():
                 if (inspect.isfunction(each) or inspect.isclass(each)) and _takes_a_ledger(each):
-                    found.add(f"{info.name}.{called}".removeprefix("mpmtl_prob."))
-    return found
+                    names.add(f"{info.name}.{called}".removeprefix("mpmtl_prob."))
+    return names
 
 
 def _takes_a_ledger(thing: Any) -> bool:

@@ -204,21 +204,21 @@ FOUR = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])[np.arange(
     ids=["two groups", "two covariates", "little noise", "many values"],
 )
 def test_posterior_is_calibrated_on_simulated_tasks(values, noise):
-    found = ranks(values, noise, effort(30, 400), model.model_of("diagonal"))
-    assert min(uniformity(rank) for rank in found.values()) > 1e-3
+    ranks_by_name = ranks(values, noise, effort(30, 400), model.model_of("diagonal"))
+    assert min(uniformity(rank) for rank in ranks_by_name.values()) > 1e-3
 
 
 @pytest.mark.evidence
 def test_calibration_catches_slopes_without_their_jacobian(monkeypatch):
     def slopes(covariates, prior, p):
-        found = of_model(covariates, prior, p)
-        numpyro.factor("no Jacobian", found.shape[1] * jnp.log(p).sum())
-        return found
+        transformed = of_model(covariates, prior, p)
+        numpyro.factor("no Jacobian", transformed.shape[1] * jnp.log(p).sum())
+        return transformed
 
     of_model = model._slopes
     monkeypatch.setattr(model, "_slopes", slopes)
-    found = ranks(FOUR, 1.0, effort(40, 200), lambda release: model.random_effects(release, "diagonal"))
-    assert min(uniformity(rank) for rank in found.values()) < 1e-3
+    ranks_by_name = ranks(FOUR, 1.0, effort(40, 200), lambda release: model.random_effects(release, "diagonal"))
+    assert min(uniformity(rank) for rank in ranks_by_name.values()) < 1e-3
 
 
 def of_two_covariates(noise):
@@ -394,11 +394,11 @@ def test_groups_are_all_values_or_as_many_as_say_the_same():
     few, many = Z[:, [0, 2]], np.column_stack([np.ones(200), np.random.default_rng(0).standard_normal((200, 2))])
     assert grouped(few).counts.tolist() == [20, 20]
     np.testing.assert_array_equal(grouped(few).values[grouped(few).members], few)
-    found = grouped(many)
-    assert len(found.counts) == 32
-    weighted = found.values.T * found.counts
-    np.testing.assert_allclose(weighted @ found.values, many.T @ many)  # the first row and column: counts and sums
-    assert np.abs(found.values[found.members] - many).std() < 0.25
+    groups = grouped(many)
+    assert len(groups.counts) == 32
+    weighted = groups.values.T * groups.counts
+    np.testing.assert_allclose(weighted @ groups.values, many.T @ many)  # the first row and column: counts and sums
+    assert np.abs(groups.values[groups.members] - many).std() < 0.25
 
 
 @pytest.fixture(scope="module")
@@ -420,8 +420,8 @@ def test_with_hardly_any_noise_slopes_are_those_of_all_rows():
     error = np.sqrt(np.diag(np.linalg.inv(precision)))
     reference = Reference(REFERENCE.features, covariates={"trauma": (0.5, 0.5)})
     release = mp.release(tasks_of(X, y), 1000.0, reference=reference, covariates=TABLE, unsafe_seed=0)
-    found = shared_effects(release, **SHORT)
-    ours = pd.concat([found.average_effects(), found.covariate_slopes() * 0.5])
+    posterior = shared_effects(release, **SHORT)
+    ours = pd.concat([posterior.average_effects(), posterior.covariate_slopes() * 0.5])
     assert np.all(np.abs(ours["mean"] - expected) < error)
     assert (ours["sd"] / error).between(0.6, 1.5).all()
 

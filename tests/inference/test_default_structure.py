@@ -45,11 +45,11 @@ def test_the_size_of_the_second_moment_is_read_from_the_release(message, clip, s
 
 def test_the_whole_way_takes_it():
     train = mp.datasets.synthetic_low_rank(num_tasks=120, num_features=16, rows=10).train
-    found = mp.NoiseAware(30.0, unsafe_seed=0, **FAST).fit(train)
-    asked = mp.inference.shared_covariance(found.shared.release, structure="low_rank", **FAST)
-    assert found.shared.structure is structure_for(found.shared.release) is asked.structure
-    assert_array_equal(found.shared.shape(), asked.shape())
-    assert "low rank: a few directions above a floor" in repr(found.shared)
+    fitted = mp.NoiseAware(30.0, unsafe_seed=0, **FAST).fit(train)
+    asked = mp.inference.shared_covariance(fitted.shared.release, structure="low_rank", **FAST)
+    assert fitted.shared.structure is structure_for(fitted.shared.release) is asked.structure
+    assert_array_equal(fitted.shared.shape(), asked.shape())
+    assert "low rank: a few directions above a floor" in repr(fitted.shared)
 
 
 def test_the_method_joint_has_the_structure_that_it_needs():

@@ -51,9 +51,11 @@ def test_excluding_ones_own_message_conditions_on_the_rest(six, clear, monkeypat
     monkeypatch.setattr(module, "shared_covariance", partial(shared_covariance, warmup=200))
     two = dataclasses.replace(six, X=six.X[:2], y=six.y[:2], mask=six.mask[:2], tasks=six.tasks[:2])
     scale = conjugate.scales(two.gram)
-    found = leave_one_out_posteriors(two, clear, scale, 1.0, 4, 0, False)
+    without = leave_one_out_posteriors(two, clear, scale, 1.0, 4, 0, False)
     public = read(leave_one_out(clear.release, as_sent(two, clear.release)[:, 1]), seed=0)
-    assert_allclose(found.W[:, 1], conjugate.gaussian_posteriors(two.gram, public.shape(), scale).mean[:, 1], rtol=1e-8)
+    assert_allclose(
+        without.W[:, 1], conjugate.gaussian_posteriors(two.gram, public.shape(), scale).mean[:, 1], rtol=1e-8
+    )
 
 
 def test_without_their_own_messages_owners_draw_each_for_itself(six, clear, monkeypatch):
@@ -191,9 +193,9 @@ def test_intervals_cover_what_they_say_where_tasks_are_few_and_noise_is_little()
     for seed in range(3):
         made = mp.datasets.synthetic_low_rank(num_tasks=20, num_features=30, seed=seed)
         shared = read(mp.release(made.train, 1000.0, unsafe_seed=seed), draws=150)
-        for how, found in covered.items():
+        for how, coverages in covered.items():
             own = task_posteriors(made.train, shared, leave_one_out=how, progress_bar=False)
-            found.append(mp.evaluation.coverage(own.predict(made.test), made.test))
+            coverages.append(mp.evaluation.coverage(own.predict(made.test), made.test))
     assert 0.87 < np.mean(covered["auto"]) < 0.93
     assert np.mean(covered["off"]) < 0.86
 

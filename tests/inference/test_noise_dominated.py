@@ -160,11 +160,11 @@ def test_a_noise_dominated_release_has_the_posterior_that_it_should_have():
     law = Wishart(D, 60.0, 0.5)
     observed = observe(sigma, law, FEW, phi=FEW / D**2, trace=float(FEW))
     run = {"chains": 4, "warmup": 200, "draws": effort(500, 2000), "seed": 0, "progress_bar": False}
-    found, statistics = run_nuts(
+    sampled, statistics = run_nuts(
         latent_weights.noise_dominated_weights(FEW), observed, start=start_noise_dominated(observed), **run
     )
     assert statistics["diverging"].mean() < 0.01
-    theirs, ours = (functionals(draws) for draws in (from_the_prior(rng, sigma, law, 200_000), found))
+    theirs, ours = (functionals(draws) for draws in (from_the_prior(rng, sigma, law, 200_000), sampled))
     assert len(theirs["trace"]) > 2000
     for name in ours:
         assert surprise(theirs[name], ours[name]) > RARE, name

@@ -51,10 +51,10 @@ def test_with_hardly_any_noise_average_effects_are_those_of_a_meta_analysis(fitt
     b = np.array([own.mean[effect] for own in estimates.estimates])
     variance = np.array([own.covariance[effect, effect] for own in estimates.estimates])
     known = combine_effects(b, variance, method_re="iterated")
-    found = shared.average_effects().iloc[effect]
-    assert abs(found["mean"] - known.mean_effect_re) < 2 * 0.3 * known.sd_eff_w_re
-    assert abs(np.log(found["sd"] / known.sd_eff_w_re)) < np.log(1.35)
-    assert found["tau_lower"] < np.sqrt(known.tau2) < found["tau_upper"]
+    average = shared.average_effects().iloc[effect]
+    assert abs(average["mean"] - known.mean_effect_re) < 2 * 0.3 * known.sd_eff_w_re
+    assert abs(np.log(average["sd"] / known.sd_eff_w_re)) < np.log(1.35)
+    assert average["tau_lower"] < np.sqrt(known.tau2) < average["tau_upper"]
 
 
 def public_priors(seed=0):
@@ -83,12 +83,12 @@ def normal_posterior(b, V, priors):
 @pytest.mark.parametrize("scale", [1.0, 1e-2, 1e2])
 def test_rows_with_known_errors_stand_for_an_estimate(scale):
     b, V, prior = np.array([0.4, -0.1]), scale * np.array([[0.05, 0.02], [0.02, 0.01]]), public_priors()
-    found = effects_posterior(*as_rows(b, V), (prior,), residuals=KNOWN)
+    posterior = effects_posterior(*as_rows(b, V), (prior,), residuals=KNOWN)
     mean, log_evidence = normal_posterior(b, V, (prior,))
-    assert np.allclose(found.mean, mean, atol=1e-6)
+    assert np.allclose(posterior.mean, mean, atol=1e-6)
     # the density of V^(-1/2) b is that of b times the root of V's determinant
-    assert np.isclose(found.log_evidence, log_evidence + 0.5 * np.linalg.slogdet(V)[1], atol=1e-5)
-    assert np.all(found.sample(np.random.default_rng(0), 10)["sigma"] == 1)
+    assert np.isclose(posterior.log_evidence, log_evidence + 0.5 * np.linalg.slogdet(V)[1], atol=1e-5)
+    assert np.all(posterior.sample(np.random.default_rng(0), 10)["sigma"] == 1)
 
 
 def test_owners_have_the_normal_posterior_of_every_public_draw_weighted_by_its_evidence(fitted):

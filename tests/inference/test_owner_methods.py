@@ -158,9 +158,9 @@ def test_mixture_is_the_average_weighted_by_evidence(few):
     weight = np.exp(evidence - evidence.max(axis=0))
     means = np.stack([posterior.mean for posterior in posteriors])  # (S, d, m)
     expected = np.einsum("sm,sdm->dm", weight / weight.sum(axis=0), means)
-    found = mixture(tasks, omegas, None, 5, 0).W
+    averaged = mixture(tasks, omegas, None, 5, 0).W
     # smoothing moves the largest weights a little; weights that ignore or invert the evidence move the mean ten times as far
-    error = np.abs(found - expected).mean()
+    error = np.abs(averaged - expected).mean()
     assert error < 0.1 * np.abs(means.mean(axis=0) - expected).mean()
 
 
@@ -177,8 +177,8 @@ def test_mixture_weights_are_the_evidence(few):
         quadratic = np.einsum("i,gij,j->g", tasks.y[0], np.linalg.inv(C), tasks.y[0])
         return np.log(np.sum(prior * np.linalg.det(C) ** -0.5 * quadratic**-2.5))
 
-    found = [conjugate.gaussian_posteriors(gram, omega).log_evidence[0] for omega in (first, second)]
-    assert_allclose(found[0] - found[1], dense(first) - dense(second), rtol=1e-8)
+    log_evidence = [conjugate.gaussian_posteriors(gram, omega).log_evidence[0] for omega in (first, second)]
+    assert_allclose(log_evidence[0] - log_evidence[1], dense(first) - dense(second), rtol=1e-8)
 
 
 @pytest.fixture(scope="module")

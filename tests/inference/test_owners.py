@@ -73,8 +73,8 @@ def test_sharing_helps_and_the_mean_is_exact(fitted):
 
 def test_the_shared_covariance_points_where_the_truth_does(fitted):
     _, _, _, omega, _, own = fitted
-    found = own.subspace(1, reference=omega)
-    assert found.angles.values.mean() < 25
+    estimate = own.subspace(1, reference=omega)
+    assert estimate.angles.values.mean() < 25
 
 
 def test_an_owner_needs_no_row_of_any_other_task(fitted):
@@ -156,7 +156,7 @@ def test_the_power_is_integrated_by_every_owners_own_evidence(fitted):
     weight = np.exp(evidence - evidence.max(axis=0))
     expected = np.einsum("pm,pdm->dm", weight / weight.sum(axis=0), [posterior.mean for posterior in posteriors])
     sd = own.to_arviz()["posterior/W"].std(("chain", "draw")).values[:, :100]
-    off = lambda found: np.sqrt(np.mean(((found - expected) / sd) ** 2))
+    off = lambda estimate: np.sqrt(np.mean(((estimate - expected) / sd) ** 2))
     assert off(own.W[:, :100]) < 0.02
     assert off(task_posteriors(few, shared, power=1.0, draws=5).W) > 0.05
 
@@ -167,12 +167,12 @@ def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling
     M = tree["A"].values + np.exp(tree["log_phi"].values)[..., None, None] * np.eye(3)
     plain = 3 * (M / np.trace(M, axis1=-2, axis2=-1)[..., None, None]).reshape(-1, 3, 3)
     error = plain.std(0) / np.sqrt(100)  # an effective sample size that the chains surely have
-    found = shared.shape()
-    assert (np.abs(found - plain.mean(0)) < FAR * error).all()
+    shape = shared.shape()
+    assert (np.abs(shape - plain.mean(0)) < FAR * error).all()
     sigma = shared.release.sigma[0]
-    assert_allclose(found @ sigma, sigma @ found, rtol=1e-8, atol=1e-8 * sigma.max())
+    assert_allclose(shape @ sigma, sigma @ shape, rtol=1e-8, atol=1e-8 * sigma.max())
     assert_allclose(np.trace(shared.shape(1.5)), 3)
-    assert np.linalg.eigvalsh(shared.shape(1.5))[-1] > np.linalg.eigvalsh(found)[-1]
+    assert np.linalg.eigvalsh(shared.shape(1.5))[-1] > np.linalg.eigvalsh(shape)[-1]
 
 
 def test_where_the_release_says_nothing_owners_lose_nothing():
@@ -212,13 +212,13 @@ def test_subspace_functionals_of_known_covariances():
     turn = lambda a: np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
     angles = np.linspace(-0.3, 0.3, 101)
     draws = np.array([[turn(a) @ np.diag([4.0, 1.0, 0.5]) @ turn(a).T for a in angles]])
-    found = subspace(draws, 1, features="xyz", reference=np.array([[1.0], [0.0], [0.0]]))
-    assert_allclose(found.angles.values[0, :, 0], np.degrees(np.abs(angles)), atol=1e-6)
-    assert_allclose(found.projector.values[0, 0], np.mean(np.cos(angles) ** 2), rtol=1e-9)
-    assert_allclose(found.spectrum.values[0, 7], np.array([4, 1, 0.5]) / 5.5)
-    assert_allclose(found.effective_rank, np.exp(st.entropy([4, 1, 0.5])), rtol=1e-9)
+    spread = subspace(draws, 1, features="xyz", reference=np.array([[1.0], [0.0], [0.0]]))
+    assert_allclose(spread.angles.values[0, :, 0], np.degrees(np.abs(angles)), atol=1e-6)
+    assert_allclose(spread.projector.values[0, 0], np.mean(np.cos(angles) ** 2), rtol=1e-9)
+    assert_allclose(spread.spectrum.values[0, 7], np.array([4, 1, 0.5]) / 5.5)
+    assert_allclose(spread.effective_rank, np.exp(st.entropy([4, 1, 0.5])), rtol=1e-9)
     assert_allclose(np.trace(subspace(draws, 2, features="xyz").projector), 2)
-    assert found.projector.coords["feature"].values.tolist() == ["x", "y", "z"]
+    assert spread.projector.coords["feature"].values.tolist() == ["x", "y", "z"]
 
 
 TERMS_OF_THREE = mp.releases.terms(1.0, 8, 3)

@@ -140,7 +140,7 @@ def test_leaving_rows_out_is_fitting_without_them(shared):
     """Of tasks that are not in the release, which the release does not know: row by row, by a fit without it."""
     tasks = numbers(seed=5, m=3, n=60)
     options = {"leave_one_out": "not_in_release", "chains": 4, "draws": 1000}
-    found = az.loo(task_posteriors(tasks, shared, **options).to_arviz(), pointwise=True)
+    loo = az.loo(task_posteriors(tasks, shared, **options).to_arviz(), pointwise=True)
     exact = np.empty((3, 60))
     for row in range(60):
         kept = np.arange(60) != row
@@ -149,9 +149,9 @@ def test_leaving_rows_out_is_fitting_without_them(shared):
         left = TaskData.from_lists([X[[row]] for X, _ in parts], [y[[row]] for _, y in parts])
         tree = task_posteriors(without, shared, **options).to_arviz(left)  # of a row that the fit has not seen
         exact[:, row] = logsumexp(tree["log_likelihood/y"].values.reshape(4000, 3), axis=0) - np.log(4000)
-    assert float(found.pareto_k.max()) < 0.7
-    np.testing.assert_allclose(found.elpd_i.values, exact.ravel(), atol=0.12)
-    assert abs(found.elpd - exact.sum()) < 0.5
+    assert float(loo.pareto_k.max()) < 0.7
+    np.testing.assert_allclose(loo.elpd_i.values, exact.ravel(), atol=0.12)
+    assert abs(loo.elpd - exact.sum()) < 0.5
     within = task_posteriors(tasks, shared, **options).to_arviz()["log_likelihood/y"].values.reshape(4000, 180)
     assert (logsumexp(within, axis=0) - np.log(4000)).sum() - exact.sum() > 2  # what has seen the row says more of it
 

@@ -133,7 +133,7 @@ def ranks(law, replications, *, structure="full", m=M, warmup=150, draws=19, thi
     """Ranks of true values among posterior draws: uniform where the posterior is right."""
     truths, data = simulated(law, replications, structure=structure, m=m)
     data = [believed(seen) for seen in data]
-    found, _ = chain_for_each(
+    posterior_draws, _ = chain_for_each(
         kernel(model.model_of(structure), _ACCEPTANCE),
         data,
         start=lambda seen: start_of(seen, structure),
@@ -141,10 +141,10 @@ def ranks(law, replications, *, structure="full", m=M, warmup=150, draws=19, thi
         draws=draws,
         thin=thin,
     )
-    return ranks_among(found, truths)
+    return ranks_among(posterior_draws, truths)
 
 
-def ranks_among(found, truths):
+def ranks_among(posterior_draws, truths):
     """Of true values, (replications,) by functional, among draws (replication, draw, ...)."""
     of = lambda mu, Omega, level: {
         "mu": mu[..., 0],
@@ -153,7 +153,7 @@ def ranks_among(found, truths):
         "ratio": np.log(Omega[..., 0, 0] / Omega[..., 1, 1]),
         "accuracy": np.asarray(level).mean(axis=-1),
     }
-    drawn = of(found["mu"], found["Omega"], found["determined"])
+    drawn = of(posterior_draws["mu"], posterior_draws["Omega"], posterior_draws["determined"])
     true = of(*(np.array(part) for part in zip(*truths, strict=True)))
     return {name: (drawn[name] < true[name][:, None]).sum(axis=1) for name in drawn}
 
@@ -162,8 +162,8 @@ def ranks_among(found, truths):
     "noise", ["wishart", *(pytest.param(name, marks=pytest.mark.evidence) for name in ("gaussian", "little noise"))]
 )
 def test_posterior_is_calibrated_on_simulated_tasks(noise):
-    found = ranks(LAWS[noise], effort(40, 400))
-    assert min(uniformity(rank) for rank in found.values()) > 1e-3
+    ranks_by_name = ranks(LAWS[noise], effort(40, 400))
+    assert min(uniformity(rank) for rank in ranks_by_name.values()) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -171,17 +171,17 @@ def test_posterior_is_calibrated_on_simulated_tasks(noise):
     ["low_rank", *(pytest.param(name, marks=pytest.mark.evidence) for name in ("group_sparse", "diagonal"))],
 )
 def test_posterior_of_every_structure_is_calibrated(structure):
-    found = ranks(LAWS["wishart"], effort(20, 400), structure=structure)
-    assert min(uniformity(rank) for rank in found.values()) > 1e-3
+    ranks_by_name = ranks(LAWS["wishart"], effort(20, 400), structure=structure)
+    assert min(uniformity(rank) for rank in ranks_by_name.values()) > 1e-3
 
 
 def test_calibration_catches_a_likelihood_with_a_tenth_of_the_noise():
-    found = ranks(
+    ranks_by_name = ranks(
         LAWS["wishart"],
         effort(20, 100),
         believed=lambda seen: seen._replace(noise_variance=seen.noise_variance / 100),
     )
-    assert min(uniformity(rank) for rank in found.values()) < 1e-3
+    assert min(uniformity(rank) for rank in ranks_by_name.values()) < 1e-3
 
 
 @lru_cache
@@ -291,9 +291,9 @@ def test_a_contrast_is_the_difference_of_its_effects(shared):
 
 
 def test_the_covariance_of_a_release_of_effects_is_that_of_effects(shared):
-    found = mp.inference.shared_covariance(shared.release, warmup=200, progress_bar=False)
-    assert isinstance(found, SharedEffects)
-    assert np.array_equal(found.draws("Omega"), shared.draws("Omega"))
+    covariance = mp.inference.shared_covariance(shared.release, warmup=200, progress_bar=False)
+    assert isinstance(covariance, SharedEffects)
+    assert np.array_equal(covariance.draws("Omega"), shared.draws("Omega"))
     with pytest.raises(ValueError, match=r"structure: expected one of .full., .diagonal.*got .paper."):
         mp.inference.shared_covariance(shared.release, structure="paper")
 
@@ -344,8 +344,8 @@ def test_more_draws_go_on_from_where_chains_stopped(shared):
 
 
 def test_until_stops_as_soon_as_there_is_enough(shared):
-    found = shared_effects(shared.release, warmup=200, until=Until(ess=100), progress_bar=False)
-    assert found.num_draws < 300
+    stopped = shared_effects(shared.release, warmup=200, until=Until(ess=100), progress_bar=False)
+    assert stopped.num_draws < 300
 
 
 def test_arviz_reads_the_tree(shared):
@@ -363,8 +363,8 @@ def test_a_release_that_says_nothing_is_said_to_say_nothing():
         [rng.standard_normal((9, D)) for _ in range(12)], [rng.standard_normal(9) for _ in range(12)]
     )
     release = mp.release(tasks, 1e-3, reference=Reference.standard(2), unsafe_seed=0)
-    found = shared_effects(release, warmup=200, progress_bar=False)
-    assert "next to nothing of average effects" in str(found.diagnose())
+    posterior = shared_effects(release, warmup=200, progress_bar=False)
+    assert "next to nothing of average effects" in str(posterior.diagnose())
 
 
 def test_a_release_of_directions_has_no_average_effects(shared):

@@ -54,8 +54,8 @@ def moments(law):
 @quickly
 def with_slope(law, value):
     """log p of every value, and its gradient."""
-    found, back = jax.vjp(law.log_prob, value)
-    return found, back(jnp.ones_like(found))[0]
+    log_p, back = jax.vjp(law.log_prob, value)
+    return log_p, back(jnp.ones_like(log_p))[0]
 
 
 def slope(law, value):
@@ -71,8 +71,8 @@ def with_support(law, value):
 def with_derivatives(prior, W, rate, smoothing):
     """log p, its gradients in W and lambda, and its derivative along W itself, forwards."""
     log_prob = lambda W, rate: prior(rate, W.shape, smoothing=smoothing).log_prob(W)
-    found, gradients = jax.value_and_grad(log_prob, (0, 1))(W, rate)
-    return found, *gradients, jax.jvp(lambda W: log_prob(W, rate), (W,), (W,))[1]
+    log_p, gradients = jax.value_and_grad(log_prob, (0, 1))(W, rate)
+    return log_p, *gradients, jax.jvp(lambda W: log_prob(W, rate), (W,), (W,))[1]
 
 
 def spd(rng, d, df=None):
@@ -90,9 +90,9 @@ def test_one_task_and_one_feature_is_the_laplace_law(prior):
 
 def test_trace_norm_of_a_vector_is_the_group_laplace_law():
     W = np.random.default_rng(0).standard_normal((5, 1, 4))
-    found = log_prob(TraceNormPrior(1.3, (1, 4)), W)
-    assert_allclose(found, log_prob(GroupLaplace(1.3, (1, 4)), W), rtol=1e-12)
-    assert_allclose(log_prob(TraceNormPrior(1.3, (4, 1)), np.swapaxes(W, 1, 2)), found, rtol=1e-12)
+    log_p = log_prob(TraceNormPrior(1.3, (1, 4)), W)
+    assert_allclose(log_p, log_prob(GroupLaplace(1.3, (1, 4)), W), rtol=1e-12)
+    assert_allclose(log_prob(TraceNormPrior(1.3, (4, 1)), np.swapaxes(W, 1, 2)), log_p, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("d", "m"), [(2, 2), (2, 5), (7, 2)])
@@ -195,11 +195,11 @@ def test_smoothed_gradient_is_that_of_the_moreau_envelope_and_the_value_is_exact
     W = np.random.default_rng(3).standard_normal(shape).astype(precision)
     rate, gamma = np.asarray(1.4, precision), np.asarray(0.8, precision)
     rtol = 2e-4 if precision == "float32" else 1e-9
-    value, found, _, along = with_derivatives(prior, W, rate, gamma)
-    assert found.dtype == precision
+    value, gradient, _, along = with_derivatives(prior, W, rate, gamma)
+    assert gradient.dtype == precision
     assert_allclose(value, log_prob(prior(rate, shape), W), rtol=rtol)
     expected = -(W - prox(prior, W.astype("float64"), gamma * rate)) / gamma
-    assert_allclose(found, expected, rtol=rtol, atol=rtol)
+    assert_allclose(gradient, expected, rtol=rtol, atol=rtol)
     assert_allclose(along, np.sum(expected * W), rtol=rtol)
 
 
@@ -228,11 +228,11 @@ def test_priors_batch_and_are_pytrees(prior):
     assert law.event_shape == (2, 3)
     W = np.random.default_rng(5).standard_normal((7, 2, 1, 2, 3))
     one = prior(1.0, (2, 3), smoothing=0.1)
-    (found, along), (alone, its) = with_slope(law, W), with_slope(one, np.asarray(W)[:, 1, 0])
-    assert_allclose(np.asarray(found)[:, 1, 0], alone, rtol=1e-10)
+    (log_p, along), (alone, its) = with_slope(law, W), with_slope(one, np.asarray(W)[:, 1, 0])
+    assert_allclose(np.asarray(log_p)[:, 1, 0], alone, rtol=1e-10)
     assert_allclose(np.asarray(along)[:, 1, 0], its, rtol=1e-9)
     leaves, structure = jax.tree.flatten(law)
-    assert_allclose(with_slope(jax.tree.unflatten(structure, leaves), W)[0], found)
+    assert_allclose(with_slope(jax.tree.unflatten(structure, leaves), W)[0], log_p)
 
 
 def test_bad_shapes_and_rates_are_named():
@@ -290,13 +290,13 @@ def test_shifted_wishart_batches():
     loc = np.asarray(law.loc)
     draws = loc + np.array([[spd(rng, 3) for _ in range(4)] for _ in range(5)]).reshape(5, 2, 2, 3, 3)
     one = ShiftedWishart(loc[1], 9.0, 0.5)
-    found, inside = with_support(law, draws)
+    log_p, inside = with_support(law, draws)
     below = draws[:, 1, 1].copy()
     below[0] = loc[1] - np.eye(3)
     alone, kept = with_support(one, below)
-    assert_allclose(np.asarray(found)[1:, 1, 1], alone[1:], rtol=1e-12)
+    assert_allclose(np.asarray(log_p)[1:, 1, 1], alone[1:], rtol=1e-12)
     leaves, structure = jax.tree.flatten(law)
-    assert_allclose(with_support(jax.tree.unflatten(structure, leaves), draws)[0], found)
+    assert_allclose(with_support(jax.tree.unflatten(structure, leaves), draws)[0], log_p)
     assert inside.all()
     assert kept.tolist() == [False, True, True, True, True]
 
@@ -357,8 +357,8 @@ def test_determinant_of_matrix_beta_draws_is_a_product_of_betas():
     # |B| is a product of independent Beta(a - i/2, b), so its moments are ratios of beta functions
     for power in (0.5, 1.0, 2.0):
         expected = np.exp(sum(betaln(a - i / 2 + power, b) - betaln(a - i / 2, b) for i in range(d)))
-        found = np.exp(power * log_det)
-        assert abs(found.mean() - expected) < FAR * found.std() / np.sqrt(len(found))
+        powers = np.exp(power * log_det)
+        assert abs(powers.mean() - expected) < FAR * powers.std() / np.sqrt(len(powers))
     assert_allclose(draws.mean(0), MatrixBeta(a, b, upper).mean, atol=0.03 * np.trace(upper))
 
 

@@ -103,8 +103,8 @@ def along_the_release(scale):
     program = quickly(
         lambda sites: constrain_fn(model.few_directions, (observed, 2), {}, sites, return_deterministic=True)["A"]
     )
-    found = (100 * suggested(observed), program(start), program(higher))
-    return [V.T @ np.asarray(A) @ V for A in found]
+    second_moments = (100 * suggested(observed), program(start), program(higher))
+    return [V.T @ np.asarray(A) @ V for A in second_moments]
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 100.0])

@@ -54,15 +54,15 @@ SIZES = pytest.mark.parametrize(
 @SIZES
 @pytest.mark.parametrize("view", [views.billboard(), views.others(), views.coalition(40)], ids=lambda view: view.name)
 def test_the_support_gives_the_papers_mechanism_away(epsilon, d, view):
-    found = audit.support(
+    report = audit.support(
         PaperWishart(d, epsilon), Bound(epsilon, 0.0, "zero_out"), view=view, num_tasks=60, progress_bar=False, exact=False,
         confidence=SURE, trials=effort(3000 if epsilon < 1 else 2000, 3000),
     )  # fmt: skip
     truth = -np.expm1(-epsilon)
-    assert truth in found.delta_at(epsilon, threshold=0.5)
-    assert found.present.sum() == 0  # never a false alarm
-    assert found.broken
-    assert "BROKEN" in repr(found)
+    assert truth in report.delta_at(epsilon, threshold=0.5)
+    assert report.present.sum() == 0  # never a false alarm
+    assert report.broken
+    assert "BROKEN" in repr(report)
 
 
 @SIZES
@@ -75,17 +75,17 @@ def test_the_support_gives_it_away_at_the_papers_own_delta_on_school_too(epsilon
 def test_no_audit_breaks_the_repaired_mechanism(d):
     law = repaired(d)
     options = {"trials": effort(3000, 5000), "progress_bar": False, "exact": False, "num_tasks": 45}
-    found = [
+    reports = [
         test(law, PROMISE, view=view, **options)
         for test in (audit.support, audit.likelihood_ratio, audit.tracing)
         for view in (views.billboard(), views.others())
     ]
-    found += [
+    reports += [
         test(law, PROMISE, view=view, **options)
         for test in (audit.support, audit.tracing)
         for view in (views.single(), views.coalition(2))
     ]
-    assert [repr(one) for one in found if one.broken] == []
+    assert [repr(one) for one in reports if one.broken] == []
 
 
 @pytest.mark.parametrize(
@@ -101,31 +101,31 @@ def test_no_audit_breaks_the_repaired_mechanism(d):
     ids=lambda law: f"{law.kind} {law.num_features}",
 )
 def test_the_likelihood_ratio_touches_the_proved_curve_and_stays_under_it(law):
-    found = audit.likelihood_ratio(
+    report = audit.likelihood_ratio(
         law, audit.own_claim(law, adjacency="zero_out"), progress_bar=False, exact=False, confidence=SURE
     )
     curve = profile((law,), "zero_out")
     for epsilon in (0.0, 0.2, 0.5, 1.0):
-        assert curve.add(epsilon) in found.delta_at(epsilon)
-        assert curve.remove(epsilon) in found.delta_at(epsilon, direction="remove")
-    fpr, tpr = found.roc()
-    band = np.sqrt(np.log(2 / 1e-8) / (2 * len(found.absent)))  # Dvoretzky, Kiefer, Wolfowitz: the whole curve at once
-    proved = audit.proved_power(found.mechanisms, np.minimum(fpr + band, 1.0), "zero_out")
+        assert curve.add(epsilon) in report.delta_at(epsilon)
+        assert curve.remove(epsilon) in report.delta_at(epsilon, direction="remove")
+    fpr, tpr = report.roc()
+    band = np.sqrt(np.log(2 / 1e-8) / (2 * len(report.absent)))  # Dvoretzky, Kiefer, Wolfowitz: the whole curve at once
+    proved = audit.proved_power(report.mechanisms, np.minimum(fpr + band, 1.0), "zero_out")
     assert np.all(tpr - band <= proved)
     fpr, tpr = fpr[1:], tpr[1:]  # the curve leaves the axis where the first test does
-    assert np.all(tpr + band >= audit.proved_power(found.mechanisms, np.maximum(fpr - band, 0.0), "zero_out") - 5e-3)
+    assert np.all(tpr + band >= audit.proved_power(report.mechanisms, np.maximum(fpr - band, 0.0), "zero_out") - 5e-3)
 
 
 def test_rounds_together_touch_the_composed_curve():
     rounds = (repaired(3, 0.5), Wishart(3, 12.0, 1.5), Gaussian(3, 2.5))
-    found = audit.likelihood_ratio(
+    report = audit.likelihood_ratio(
         rounds, Bound(3.0, 0.05, "zero_out"), progress_bar=False, exact=False, confidence=SURE
     )
     curve = profile(rounds, "zero_out")
     for epsilon in (0.0, 0.3, 1.0):
-        assert curve.add(epsilon) in found.delta_at(epsilon)
-        assert curve.remove(epsilon) in found.delta_at(epsilon, direction="remove")
-    assert not found.broken
+        assert curve.add(epsilon) in report.delta_at(epsilon)
+        assert curve.remove(epsilon) in report.delta_at(epsilon, direction="remove")
+    assert not report.broken
 
 
 @pytest.mark.parametrize(
@@ -140,26 +140,26 @@ def test_rounds_together_touch_the_composed_curve():
     ids=lambda laws: " ".join(law.kind for law in laws),
 )
 def test_a_replacement_touches_the_theorems_curve_and_stays_under_it(laws):
-    found = audit.likelihood_ratio(
+    report = audit.likelihood_ratio(
         laws, audit.own_claim(laws, adjacency="replace"), progress_bar=False, exact=False, confidence=SURE
     )
     curve = profile(laws, "replace")
     slack = 5e-3  # what the theorem gives up at k = 96, and the grid of a composition
     for epsilon in (0.0, 0.2, 0.5, 1.0):
         for direction in ("add", "remove"):
-            measured = found.delta_at(epsilon, direction=direction)
+            measured = report.delta_at(epsilon, direction=direction)
             assert measured.lower <= getattr(curve, direction)(epsilon) <= measured.upper + slack
-    fpr, tpr = found.roc()
-    band = np.sqrt(np.log(2 / 1e-8) / (2 * len(found.absent)))
-    assert np.all(tpr - band <= audit.proved_power(found.mechanisms, np.minimum(fpr + band, 1.0), "replace"))
-    touched = audit.proved_power(found.mechanisms, np.maximum(fpr[1:] - band, 0.0), "replace") - slack
+    fpr, tpr = report.roc()
+    band = np.sqrt(np.log(2 / 1e-8) / (2 * len(report.absent)))
+    assert np.all(tpr - band <= audit.proved_power(report.mechanisms, np.minimum(fpr + band, 1.0), "replace"))
+    touched = audit.proved_power(report.mechanisms, np.maximum(fpr[1:] - band, 0.0), "replace") - slack
     assert np.all(tpr[1:] + band >= touched)
-    assert not found.broken
+    assert not report.broken
 
 
 @pytest.mark.parametrize("law", [Wishart(3, 2 + 2 * 4.0, 0.5), PaperWishart(3, 0.7), Quantile(2.0)])
 def test_where_the_theorem_gives_something_up_a_replacement_stays_under_its_curve(law):
-    found = audit.likelihood_ratio(
+    report = audit.likelihood_ratio(
         law,
         audit.own_claim(law, adjacency="replace"),
         trials=effort(3000, 5000),
@@ -169,9 +169,9 @@ def test_where_the_theorem_gives_something_up_a_replacement_stays_under_its_curv
     )
     curve = profile((law,), "replace")
     for epsilon in (0.0, 0.5, 1.0):
-        assert found.delta_at(epsilon).lower <= curve.add(epsilon)
-        assert found.delta_at(epsilon, direction="remove").lower <= curve.remove(epsilon)
-    assert not found.broken
+        assert report.delta_at(epsilon).lower <= curve.add(epsilon)
+        assert report.delta_at(epsilon, direction="remove").lower <= curve.remove(epsilon)
+    assert not report.broken
 
 
 def test_a_replacement_shows_more_than_a_zeroed_task_does():
@@ -179,10 +179,10 @@ def test_a_replacement_shows_more_than_a_zeroed_task_does():
     law = Wishart(3, 2 + 2 * 96, 0.1)
     promise = profile((law,), "zero_out").delta(0.0)
     for adjacency, more in (("zero_out", False), ("replace", True)):
-        found = audit.likelihood_ratio(
+        report = audit.likelihood_ratio(
             law, Bound(1.0, 0.05, adjacency), progress_bar=False, exact=False, confidence=SURE
         )
-        assert (found.delta_at(0.0).lower > promise) == more
+        assert (report.delta_at(0.0).lower > promise) == more
 
 
 @pytest.mark.parametrize("test", [audit.support, audit.likelihood_ratio, audit.tracing])
@@ -260,11 +260,11 @@ def test_a_double_is_reachable_where_a_sum_ends_there():
 def test_what_is_published_is_audited_like_what_is_simulated(law, adjacency):
     options = {"trials": effort(1000, 3000), "progress_bar": False, "exact": True, "confidence": SURE}
     claim, curve = audit.own_claim(law, adjacency=adjacency), profile((law,), adjacency)
-    found = audit.likelihood_ratio(law, claim, **options)
-    assert not found.broken
+    report = audit.likelihood_ratio(law, claim, **options)
+    assert not report.broken
     for epsilon in (0.0, 0.5):
-        assert curve.add(epsilon) in found.delta_at(epsilon)
-        assert curve.remove(epsilon) in found.delta_at(epsilon, direction="remove")
+        assert curve.add(epsilon) in report.delta_at(epsilon)
+        assert curve.remove(epsilon) in report.delta_at(epsilon, direction="remove")
 
 
 def test_a_draw_of_too_little_noise_is_found():
@@ -296,13 +296,13 @@ def test_a_ledger_counts_all_that_it_paid_for_and_an_audit_finds_no_more(adjacen
         release(W, epsilon, 0.05, adjacency=adjacency, ledger=book)
     book.charge((Gaussian(3, 2.5), VectorLaplace(3, 0.5, 1.0)))
     options = {"progress_bar": False, "exact": False, "confidence": SURE}
-    found, laws = audit.ledger(book, **options), [law for charge in book.charges() for law in charge.mechanisms]
-    assert found.claim == book.spent
-    assert found.mechanisms == tuple(laws)
-    assert not found.broken
+    report, laws = audit.ledger(book, **options), [law for charge in book.charges() for law in charge.mechanisms]
+    assert report.claim == book.spent
+    assert report.mechanisms == tuple(laws)
+    assert not report.broken
     curve = profile(tuple(laws), adjacency)
     for epsilon in (0.0, 0.5, 1.0):
-        measured = found.delta_at(epsilon)
+        measured = report.delta_at(epsilon)
         assert measured.lower <= curve.add(epsilon) <= measured.upper + 0.02
     private_clip_norm(W, 1.0, low=0.1, high=10.0, ledger=book)
     assert not audit.ledger(book, trials=effort(2000, 5000), **options).broken
@@ -322,12 +322,12 @@ def test_a_ledger_that_forgets_a_charge_is_found():
 
 def test_a_single_owner_sees_far_less():
     claim, options = Bound(0.1, 0.0, "zero_out"), {"progress_bar": False, "exact": False, "trials": 5000}
-    found = [
+    reports = [
         audit.support(PaperWishart(5, 1.0), claim, view=view, **options)
         for view in (views.single(), views.coalition(3), views.others())
     ]
-    assert all(one.present.sum() == 0 for one in found)  # 1 - c/sqrt(x) is operator monotone: never a false alarm
-    power = [one.absent.mean() for one in found]
+    assert all(one.present.sum() == 0 for one in reports)  # 1 - c/sqrt(x) is operator monotone: never a false alarm
+    power = [one.absent.mean() for one in reports]
     assert power[0] < 0.01 < power[2]
     assert power[0] <= power[1] < power[2]
 
@@ -335,9 +335,9 @@ def test_a_single_owner_sees_far_less():
 @pytest.mark.parametrize("law", [repaired(5), Wishart(1, 8.0, 0.6), PaperWishart(4, 0.7)], ids=lambda law: law.kind)
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 def test_the_controls_fire(law, adjacency):
-    found = audit.controls(law, adjacency, progress_bar=False, exact=False)
-    assert set(found) == {"no noise", "half the scale", "the same seed twice"}
-    assert [name for name, one in found.items() if not one.broken] == []
+    report = audit.controls(law, adjacency, progress_bar=False, exact=False)
+    assert set(report) == {"no noise", "half the scale", "the same seed twice"}
+    assert [name for name, one in report.items() if not one.broken] == []
 
 
 def test_the_power_of_a_test_against_the_papers_noise_is_exact():
@@ -367,8 +367,8 @@ def test_confidence_limits_are_the_exact_binomial_ones():
 
 
 def test_tracing_leans_the_right_way():
-    found = audit.tracing(Wishart(3, 9.0, 0.05), PROMISE, progress_bar=False, exact=False, trials=4000)
-    assert found.absent.mean() > found.present.mean() + 0.5  # by |w|^4 = 1 on average
+    report = audit.tracing(Wishart(3, 9.0, 0.05), PROMISE, progress_bar=False, exact=False, trials=4000)
+    assert report.absent.mean() > report.present.mean() + 0.5  # by |w|^4 = 1 on average
 
 
 def test_an_audit_is_deterministic_given_its_seed():
@@ -418,12 +418,12 @@ def test_an_explicit_threshold_gives_the_limits_of_its_two_counts():
     scores = lambda above: np.repeat([1.0, -1.0], [above, 100 - above])
     low = stats.binomtest(80, 100).proportion_ci(1 - 2 * 0.0025, "exact").low
     high = stats.binomtest(30, 100).proportion_ci(1 - 2 * 0.0025, "exact").high
-    found = audit.Explicit(0.0).epsilon_lower(scores(80), scores(30), 0.05, 0.99)
+    lower = audit.Explicit(0.0).epsilon_lower(scores(80), scores(30), 0.05, 0.99)
     # with the task 70 of 100 are below, without it 20
     other_low = stats.binomtest(70, 100).proportion_ci(1 - 2 * 0.0025, "exact").low
     other_high = stats.binomtest(20, 100).proportion_ci(1 - 2 * 0.0025, "exact").high
     expected = max(np.log((low - 0.05) / high), np.log((other_low - 0.05) / other_high))
-    assert found == pytest.approx(expected, rel=1e-9)
+    assert lower == pytest.approx(expected, rel=1e-9)
     assert audit.Explicit(0.0).epsilon_lower(scores(30), scores(80), 0.05, 0.99) == 0.0
 
 
@@ -461,11 +461,11 @@ def test_no_threshold_says_more_than_is_true(threshold):
 def test_audits_take_thresholds():
     law, options = Gaussian(2, 0.5), {"exact": False, "trials": 300, "progress_bar": False}
     claim = audit.own_claim(law)
-    found = audit.likelihood_ratio(law, claim, threshold=audit.Explicit(claim.epsilon), **options)
+    report = audit.likelihood_ratio(law, claim, threshold=audit.Explicit(claim.epsilon), **options)
     usual = audit.likelihood_ratio(law, claim, **options)
-    assert found.threshold == audit.Explicit(claim.epsilon)
+    assert report.threshold == audit.Explicit(claim.epsilon)
     assert usual.threshold == audit.Split()
-    assert found.epsilon_lower == audit.Explicit(claim.epsilon).epsilon_lower(
+    assert report.epsilon_lower == audit.Explicit(claim.epsilon).epsilon_lower(
         usual.absent, usual.present, claim.delta, 0.99
     )
     with pytest.raises(

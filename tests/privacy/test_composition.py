@@ -211,9 +211,9 @@ def test_the_order_of_rounds_does_not_matter():
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 def test_epsilon_inverts_delta(adjacency):
     for rounds in ((gamma_law(24.0, 1.0),), (gamma_law(24.0, 1.0),) * 10, (Gaussian(2, 1.0),) * 3):
-        found = compute_epsilon(1e-3, rounds, adjacency)
-        assert compute_delta(found, rounds, adjacency) <= 1e-3
-        assert compute_delta(found * (1 - 1e-5), rounds, adjacency) > 1e-3
+        epsilon = compute_epsilon(1e-3, rounds, adjacency)
+        assert compute_delta(epsilon, rounds, adjacency) <= 1e-3
+        assert compute_delta(epsilon * (1 - 1e-5), rounds, adjacency) > 1e-3
     assert compute_epsilon(0.05, PaperWishart(3, 0.1), "zero_out") == np.inf  # no finite eps below delta = 1 - e^{-0.1}
     assert compute_epsilon(0.999, gamma_law(96.0, 1e3), adjacency) == 0
 
@@ -267,8 +267,8 @@ def test_delta_is_not_zero_below_the_largest_loss():
 )
 def test_noise_of_any_size_has_a_delta_or_a_named_error(rounds):
     try:
-        found = compute_delta(1.0, rounds)
+        answer = compute_delta(1.0, rounds)
     except ValueError as error:
-        found = str(error)
+        answer = str(error)
     named = "mechanisms: expected noise whose privacy loss can be computed in doubles, got "
-    assert found.startswith(named) if isinstance(found, str) else 0 <= found <= 1
+    assert answer.startswith(named) if isinstance(answer, str) else 0 <= answer <= 1

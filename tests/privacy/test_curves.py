@@ -103,8 +103,8 @@ def test_the_power_of_a_test_for_absence_is_that_of_its_direction():
 
 def test_a_groups_eps_inverts_its_delta():
     group = compute_profile((LAW,), "replace", 2)
-    found = group.epsilon(1e-2)
-    assert group.delta(found) <= 1e-2 < group.delta(found * 0.999)
+    epsilon = group.epsilon(1e-2)
+    assert group.delta(epsilon) <= 1e-2 < group.delta(epsilon * 0.999)
 
 
 def test_nothing_proved_has_no_curve_and_nothing_shared_a_flat_one():
@@ -130,12 +130,12 @@ def known(law, n, seed):
     others = W[:, 1:] @ W[:, 1:].T
     w = W[:, 0] / np.linalg.norm(W[:, 0])
     there = others + np.outer(w, w)
-    found = []
+    tables = []
     for A in (there, others):
         sigma = law.sample(rng, np.broadcast_to(A, (n, 3, 3)))
         with np.errstate(invalid="ignore"):
-            found.append(law.log_prob(sigma, there) - law.log_prob(sigma, others))
-    return found
+            tables.append(law.log_prob(sigma, there) - law.log_prob(sigma, others))
+    return tables
 
 
 @pytest.mark.parametrize("law", [LAW, Gaussian(3, 0.7)], ids=lambda law: law.kind)

@@ -32,10 +32,10 @@ def draws(law, count, unit=2.0**-26):
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
 def test_more_bits_change_nothing(law, monkeypatch):
     # the same bits, of which a draw is shown so few at first that it has to ask for more, many times
-    found = [law.draw(2.0**-26, exact.seeded(2, i)) for i in range(5)]
+    drawn = [law.draw(2.0**-26, exact.seeded(2, i)) for i in range(5)]
     for size in (1, 2, 64):
         monkeypatch.setattr(exact.rounded, "__defaults__", (size,))
-        for i, draw in enumerate(found):
+        for i, draw in enumerate(drawn):
             assert np.array_equal(law.draw(2.0**-26, exact.seeded(2, i)), draw)
 
 
@@ -81,15 +81,15 @@ def test_published_vectors_have_the_law_that_simulations_draw_from(law):
 
 @pytest.mark.parametrize("shape", [1.0, 1.3, 7.5, 3000.0])
 def test_gamma_numbers_follow_their_law(shape):
-    found = [exact.rounded(lambda d: [d.gamma(shape) * 2**30], exact.seeded(3, i))[0] / 2**30 for i in range(3000)]
-    assert stats.kstest(found, stats.gamma(shape).cdf).pvalue > RARE
+    drawn = [exact.rounded(lambda d: [d.gamma(shape) * 2**30], exact.seeded(3, i))[0] / 2**30 for i in range(3000)]
+    assert stats.kstest(drawn, stats.gamma(shape).cdf).pvalue > RARE
 
 
 def test_a_clip_norm_is_drawn_with_the_probabilities_of_the_exponential_mechanism():
     law, norms, grid = Quantile(1.0), np.array([0.5, 1.5, 1.6, 3.5]), np.array([1.0, 2.0, 4.0])
     weights = np.exp(-0.5 * np.abs(np.array([1, 3, 4]) - 2))
-    found = [law.draw(norms, grid, 0.5, exact.seeded(4, i)) for i in range(4000)]
-    counts = [found.count(value) for value in grid]
+    drawn = [law.draw(norms, grid, 0.5, exact.seeded(4, i)) for i in range(4000)]
+    counts = [drawn.count(value) for value in grid]
     assert stats.chisquare(counts, 4000 * weights / weights.sum()).pvalue > RARE
 
 

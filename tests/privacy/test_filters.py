@@ -62,9 +62,9 @@ def test_nobody_gets_past_the_filter_by_looking(eps, delta):
     ids=["gaussian", "many degrees", "few degrees", "papers", "vectors", "mixture"],
 )
 def test_the_filter_reads_more_than_composition_and_a_finite_number(laws, adjacency):
-    found = adaptive_epsilon(laws, 1.0, 1e-3, adjacency)
-    assert compute_epsilon(1e-3, laws, adjacency) < found < 1.0
-    assert found < adaptive_epsilon((*laws, laws[0]), 1.0, 1e-3, adjacency)
+    epsilon = adaptive_epsilon(laws, 1.0, 1e-3, adjacency)
+    assert compute_epsilon(1e-3, laws, adjacency) < epsilon < 1.0
+    assert epsilon < adaptive_epsilon((*laws, laws[0]), 1.0, 1e-3, adjacency)
     assert adaptive_epsilon((), 1.0, 1e-3, adjacency) == 0.0
 
 
@@ -78,9 +78,9 @@ def test_for_gaussian_noise_it_is_the_renyi_filter(adjacency, sensitivity):
     rest = (log_c - np.log(0.8 * delta)) / (alpha - 1)
     best = np.argmax((eps - rest) / alpha)
     exact = alpha[best] * rho + rest[best]
-    found = adaptive_epsilon((Gaussian(3, sd),) * rounds, eps, delta, adjacency)
-    assert_allclose(found, exact, rtol=1e-4)
-    assert found > exact
+    filtered = adaptive_epsilon((Gaussian(3, sd),) * rounds, eps, delta, adjacency)
+    assert_allclose(filtered, exact, rtol=1e-4)
+    assert filtered > exact
 
 
 def test_an_infinite_loss_is_paid_from_its_own_share_of_delta():

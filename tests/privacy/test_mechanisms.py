@@ -73,11 +73,11 @@ def test_the_papers_law_is_the_one_they_print():
 @pytest.mark.parametrize("clip", [np.uint8(20), np.int32(100_000), np.float16(300)])
 @pytest.mark.parametrize("least", [calibrate, calibrate_gaussian], ids=["wishart", "gaussian"])
 def test_noise_follows_the_square_of_a_clip_norm_of_any_type(clip, least):
-    found, expected = least(1.0, 1e-3, 3, clip=clip), least(1.0, 1e-3, 3, clip=float(clip))
-    assert found == expected
-    assert type(found.clip) is float
+    law, expected = least(1.0, 1e-3, 3, clip=clip), least(1.0, 1e-3, 3, clip=float(clip))
+    assert law == expected
+    assert type(law.clip) is float
     assert expected.operator_norm == pytest.approx(least(1.0, 1e-3, 3).operator_norm * float(clip) ** 2)
-    assert replace(found, clip=clip).clip ** 2 == expected.clip**2
+    assert replace(law, clip=clip).clip ** 2 == expected.clip**2
 
 
 @pytest.mark.parametrize(

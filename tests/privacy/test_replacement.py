@@ -139,16 +139,16 @@ def test_the_papers_noise_gives_away_what_a_zeroed_task_does(theta):
 def test_between_one_zeroed_task_and_two_hops():
     for eps, k, theta, *_ in cases(15, seed=4):
         eps = abs(eps)
-        found = compute_delta(eps, law(k, theta), "replace")
+        delta = compute_delta(eps, law(k, theta), "replace")
         zeroed = max(delta_add(eps, k, theta), delta_remove(eps, k, theta))
         assert zeroed == pytest.approx(compute_delta(eps, law(k, theta), "zero_out"), abs=1e-12)
-        assert zeroed - 1e-12 <= found <= two_hops(eps, k, theta) * (1 + 1e-3) + 1e-11
+        assert zeroed - 1e-12 <= delta <= two_hops(eps, k, theta) * (1 + 1e-3) + 1e-11
 
 
 @pytest.mark.parametrize(("k", "theta", "T", "published", "near"), ROUNDS)
 def test_rounds_lie_above_draws_of_the_worst_orthogonal_pair(k, theta, T, published, near):
-    found = compute_delta(3.0, (law(k, theta),) * T, "replace")
-    assert found == pytest.approx(published, rel=2e-3)
+    delta = compute_delta(3.0, (law(k, theta),) * T, "replace")
+    assert delta == pytest.approx(published, rel=2e-3)
     rng, n = np.random.default_rng(T), 60_000
     loss = np.zeros(n)
     for _ in range(T):  # the 2 x 2 block that matters, by its Cholesky factor: P adds 1 to x11, Q to x22
@@ -160,8 +160,8 @@ def test_rounds_lie_above_draws_of_the_worst_orthogonal_pair(k, theta, T, publis
             each = (k - 1) * (np.log(schur * x22) - np.log(under_q))
         loss += np.where((under_q > 0) & (x11 > 0), each, np.inf)
     measured = oracles.estimate(loss, 3.0).mean()
-    assert measured < found + oracles.margin(found, n)
-    assert measured > near * found - oracles.margin(found, n)
+    assert measured < delta + oracles.margin(delta, n)
+    assert measured > near * delta - oracles.margin(delta, n)
 
 
 def test_rounds_chosen_by_what_was_seen_give_away_no_more():

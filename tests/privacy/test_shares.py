@@ -22,12 +22,12 @@ def discrete(s, reach):
 @pytest.mark.parametrize("sd", [0.6, 3.0, 40.5])
 def test_the_sampler_draws_the_law(sd):
     source, n = exact.seeded(1), 4000
-    found = np.array(exact.rounded(lambda draws: [draws.discrete_normal(arb(sd)) for _ in range(n)], source))
+    drawn = np.array(exact.rounded(lambda draws: [draws.discrete_normal(arb(sd)) for _ in range(n)], source))
     k, p = discrete(sd, int(12 * sd) + 3)
     edges = np.searchsorted(np.cumsum(p), np.arange(1, 20) / 20)
     cells = np.unique(edges)
     expected = n * np.add.reduceat(p, [0, *(cells + 1)])
-    seen = np.bincount(np.searchsorted(k[cells], found), minlength=len(expected))
+    seen = np.bincount(np.searchsorted(k[cells], drawn), minlength=len(expected))
     assert chisquare(seen, expected).pvalue > RARE
 
 
@@ -116,10 +116,10 @@ def test_a_share_is_drawn_exactly_whatever_the_step(monkeypatch):
         assert max(number, last) < 1000, "nothing is accepted, or ever decided"
         return exact.seeded(2)(number, first, last)
 
-    found = law.draw_share(few)
+    share = law.draw_share(few)
     for size in (1, 2, 64):
         monkeypatch.setattr(exact.rounded, "__defaults__", (size,))
-        assert np.array_equal(law.draw_share(few), found)
+        assert np.array_equal(law.draw_share(few), share)
 
 
 def test_nothing_is_drawn_of_a_size_that_is_not_known_well_enough():

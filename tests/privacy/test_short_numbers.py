@@ -38,8 +38,8 @@ LABELS = [(each.X, (each.y > 0).astype(float)) for each in (DATA.source, DATA.ta
 
 def released(**options):
     def at(epsilon, delta):
-        found = mp.release(W, epsilon, delta, **options)
-        return found.guarantee, found.mechanisms, found.lattice
+        release = mp.release(W, epsilon, delta, **options)
+        return release.guarantee, release.mechanisms, release.lattice
 
     return at
 
@@ -130,9 +130,9 @@ def test_a_short_budget_is_the_number_it_stands_for(door, budget):
 
 @pytest.mark.parametrize("short", [np.float16, np.float32, np.longdouble])
 def test_a_released_delta_is_the_one_that_the_noise_has(short):
-    found = mp.release(W, short(1.0), 1e-6, adjacency="zero_out")
-    assert found.guarantee.proved.delta == privacy.compute_delta(1.0, found.mechanisms, "zero_out")
-    assert found.guarantee.proved.delta == pytest.approx(1e-6, rel=1e-6)
+    release = mp.release(W, short(1.0), 1e-6, adjacency="zero_out")
+    assert release.guarantee.proved.delta == privacy.compute_delta(1.0, release.mechanisms, "zero_out")
+    assert release.guarantee.proved.delta == pytest.approx(1e-6, rel=1e-6)
 
 
 @pytest.mark.parametrize("short", [np.float16, np.float32])
@@ -140,11 +140,11 @@ def test_a_released_delta_is_the_one_that_the_noise_has(short):
 def test_an_average_with_short_bounds_has_the_noise_of_the_numbers_they_stand_for(short, loss):
     labels = TaskData.from_lists(TASKS.X, np.sign(TASKS.y))
     bounds = {"penalty": short(0.3), "row_norm": short(0.7), "target_bound": short(1.3)}
-    found = [
+    guarantees = [
         estimators.DPAggr(**given, loss=loss, rows=(2, 12)).fit(labels).guarantee
         for given in (bounds, {name: float(value) for name, value in bounds.items()})
     ]
-    assert found[0] == found[1]
+    assert guarantees[0] == guarantees[1]
 
 
 @pytest.mark.parametrize("short", [np.float16, np.float32, np.int8])

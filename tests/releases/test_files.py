@@ -142,8 +142,8 @@ def test_a_signature_tells_the_holder_of_the_key_what_was_changed(published, tmp
     assert repr(Release.load(path, key=KEY)) == repr(Release.load(path)) == repr(published)
     with pytest.raises(ValueError, match=r"^key: .* was signed with another key, or changed after"):
         Release.load(path, key=KEY + b"!")
-    with xr.open_dataset(path, engine="h5netcdf") as found:
-        signed = found.load()
+    with xr.open_dataset(path, engine="h5netcdf") as stored:
+        signed = stored.load()
     moved = signed.copy(deep=True)
     moved["sigma"][0, 0, 0] = np.nextafter(moved["sigma"][0, 0, 0].item(), np.inf)
     meta = signed.assign_attrs(release=signed.attrs["release"].replace('"num_tasks": 8', '"num_tasks": 9'))

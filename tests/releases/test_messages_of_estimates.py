@@ -68,17 +68,17 @@ def test_it_is_that_of_the_rows_exactly_where_only_their_estimate_counts(monkeyp
 def test_it_is_the_posterior_mean_under_the_declared_prior_where_no_other_is_weaker():
     """In other words: of N(b | beta, V) under N(0, v I), by precisions."""
     b, V, v = OWN[1].mean, OWN[1].covariance * 300, 0.2
-    found = shrunk.shrunk_from(b, V, v, 1.0)
+    shrunken = shrunk.shrunk_from(b, V, v, 1.0)
     precision = np.linalg.inv(V)
-    assert np.allclose(found.estimate, np.linalg.solve(precision + np.eye(3) / v, precision @ b))
-    assert np.allclose(found.determined, np.diag(np.linalg.solve(precision + np.eye(3) / v, precision)))
+    assert np.allclose(shrunken.estimate, np.linalg.solve(precision + np.eye(3) / v, precision @ b))
+    assert np.allclose(shrunken.determined, np.diag(np.linalg.solve(precision + np.eye(3) / v, precision)))
 
 
 def test_an_estimate_whose_coefficients_are_of_very_different_accuracy_loses_neither():
     """As where one category is separated perfectly: its standard error is large beyond all sense, and the others' are not."""
-    found = shrunk.shrunk_from(np.array([0.5, 30.0]), np.diag([0.01, 1e18]), 0.25, 8.0)
-    assert np.allclose(found.estimate, [0.5 * 0.25 / 0.26, 0], atol=1e-12)
-    assert np.allclose(found.determined, [0.25 / 0.26, 0], atol=1e-12)
+    shrunken = shrunk.shrunk_from(np.array([0.5, 30.0]), np.diag([0.01, 1e18]), 0.25, 8.0)
+    assert np.allclose(shrunken.estimate, [0.5 * 0.25 / 0.26, 0], atol=1e-12)
+    assert np.allclose(shrunken.determined, [0.25 / 0.26, 0], atol=1e-12)
 
 
 def test_an_owner_alone_makes_the_same_bits_as_the_curator():

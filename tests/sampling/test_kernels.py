@@ -74,12 +74,12 @@ def run(kernel, args, *, draws=8, count=2, thin=1, reached=None, progress_bar=Fa
     if reached is None:
         reached = chains.init(compiled, args, chains=count, seed=0)
     kept = []
-    for now, found, statistics in chains.advance(
+    for now, part, statistics in chains.advance(
         compiled, kernel, args, reached, warmup=warmup, draws=draws, thin=thin, progress_bar=progress_bar
     ):
         reached = now
-        if found is not None:
-            kept.append((found, statistics))
+        if part is not None:
+            kept.append((part, statistics))
     return reached, chains.join([k[0] for k in kept]), chains.join([k[1] for k in kept])
 
 

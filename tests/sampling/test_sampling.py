@@ -35,7 +35,7 @@ def sample(kernel, *args, warmup=200, draws=200, thin=1, count=CHAINS):
     compiled = chains.program(kernel, warmup, thin)
     reached = chains.init(compiled, args, chains=count, seed=1)
     steps = chains.advance(compiled, kernel, args, reached, warmup=warmup, draws=draws, thin=thin, progress_bar=False)
-    return chains.join([found for _, found, _ in steps if found is not None])
+    return chains.join([part for _, part, _ in steps if part is not None])
 
 
 def agrees(values, expected, sigmas=4.5, room=0.0):
@@ -74,11 +74,11 @@ def orthogonal():
 def test_a_first_state_of_nuts_is_numpyros_own(warmup):
     kernel, args, start = SHALLOW(group_sparse), (orthogonal()[0],), {"W": np.full((2, 4), 0.3)}
     (key,) = keys(0, 1)
-    found = chains.program(kernel, warmup).init(key, start, args)
+    state = chains.program(kernel, warmup).init(key, start, args)
     init = quickly(lambda key, start, args: kernel.init(key, warmup, start, args, {}))
     expected = init(key, start, args)
     for name in ("z", "z_grad", "potential_energy", "rng_key", "adapt_state"):
-        jax.tree.map(same, getattr(found, name), getattr(expected, name))
+        jax.tree.map(same, getattr(state, name), getattr(expected, name))
 
 
 def test_group_sparse_weights_by_nuts_are_a_scale_mixture_of_gaussians():
@@ -243,8 +243,8 @@ def test_the_same_tests_catch_a_broken_sampler(broken):
 @pytest.mark.evidence
 def test_low_rank_posterior_with_a_release_is_calibrated():
     setting = Setting(noise=Wishart(2, 6.0, 0.1, 1.5))
-    found = rank_statistics(low_rank, partial(NUTS, max_tree_depth=5), setting=setting, replications=150)
-    assert min(uniformity(ranks) for ranks in found.values()) > 1e-7  # a false alarm
+    ranks_by_name = rank_statistics(low_rank, partial(NUTS, max_tree_depth=5), setting=setting, replications=150)
+    assert min(uniformity(ranks) for ranks in ranks_by_name.values()) > 1e-7  # a false alarm
 
 
 def test_chains_in_plain_coordinates_start_where_a_release_allows_them_to():
@@ -262,8 +262,8 @@ LANGEVIN = {"replications": effort(80, 150), "warmup": effort(500, 1000), "thin"
 
 
 def test_group_sparse_posterior_by_adjusted_langevin_is_calibrated():
-    found = rank_statistics(group_sparse, ProximalLangevin, **LANGEVIN)
-    assert min(uniformity(ranks) for ranks in found.values()) > 1e-7  # a false alarm
+    ranks_by_name = rank_statistics(group_sparse, ProximalLangevin, **LANGEVIN)
+    assert min(uniformity(ranks) for ranks in ranks_by_name.values()) > 1e-7  # a false alarm
 
 
 def half_the_residual(data):
@@ -279,16 +279,16 @@ def test_calibration_catches_a_wrong_posterior(monkeypatch):
         return truth, half_the_residual(data)
 
     monkeypatch.setattr(simulation, "_simulate", believed)  # and the sampler of the test above: one program for both
-    found = rank_statistics(group_sparse, ProximalLangevin, **LANGEVIN)
-    assert min(uniformity(ranks) for ranks in found.values()) < 1e-6
+    ranks_by_name = rank_statistics(group_sparse, ProximalLangevin, **LANGEVIN)
+    assert min(uniformity(ranks) for ranks in ranks_by_name.values()) < 1e-6
 
 
 @pytest.mark.evidence
 def test_calibration_catches_a_model_that_is_not_the_datas():
-    found = rank_statistics(
+    ranks_by_name = rank_statistics(
         low_rank, ProximalLangevin, sampled=lambda data: low_rank(half_the_residual(data)), **LANGEVIN
     )
-    assert min(uniformity(ranks) for ranks in found.values()) < 1e-6
+    assert min(uniformity(ranks) for ranks in ranks_by_name.values()) < 1e-6
 
 
 WORDS = Remedies("SETTLE.", lambda more, draws: f"MORE {more} BESIDE {draws}.", "SMALLER.", "SCALE.")

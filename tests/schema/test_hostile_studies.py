@@ -138,8 +138,8 @@ def test_what_means_empty_is_empty_whatever_its_type(cell):
     whole = said("study", "missing_values", value=["-9"])
     frame = patients("H1").astype({"age": object})
     frame.loc[2, "age"] = cell
-    found = read_rows(Schema.from_dict(whole), frame)
-    assert found.told == ("1 of 24 patients are dropped for their age",)
+    read = read_rows(Schema.from_dict(whole), frame)
+    assert read.told == ("1 of 24 patients are dropped for their age",)
 
 
 def test_errors_of_whole_tables_show_no_cell_of_the_task_column():

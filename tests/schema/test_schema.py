@@ -300,10 +300,10 @@ def test_missing_unknown_and_out_of_range_cells_become_what_the_study_says():
         "other",
         float("nan"),
     )
-    found = rows(frame, (DROPPED, CLIPPED), ("shares", 'unknown = "drop"\nshares'))
-    assert list(found.kept) == [i for i in range(24) if i not in (2, 3)]
-    assert (found.X[0, 0], found.X[0, -1], found.X[1, 0], found.X[1, -1]) == (60, 1, 120, 0)
-    assert found.told == (
+    read = rows(frame, (DROPPED, CLIPPED), ("shares", 'unknown = "drop"\nshares'))
+    assert list(read.kept) == [i for i in range(24) if i not in (2, 3)]
+    assert (read.X[0, 0], read.X[0, -1], read.X[1, 0], read.X[1, -1]) == (60, 1, 120, 0)
+    assert read.told == (
         "1 of 24 patients are dropped for their insurance",
         "1 of 24 patients are dropped for their stay",
     )
@@ -365,11 +365,11 @@ def test_a_draft_of_a_public_example_is_a_study_once_it_is_settled(tmp_path):
     )
     columns = {name: frame[name].astype(str).tolist() for name in frame}
     text = draft(Example(columns, "hospital", "stay", 30, public=True), epsilon=1.0, row="patient")
-    found = study(tmp_path, text)
-    assert found.num_tasks == 30
+    drafted = study(tmp_path, text)
+    assert drafted.num_tasks == 30
     names = ("age", "insurance", "admitted", "region")
-    assert found.unsettled == ("[study]", "[target]", "[release]", *(f"[columns.{name}]" for name in names))
-    assert found.columns["age"].centre == pytest.approx(60, abs=3)
+    assert drafted.unsettled == ("[study]", "[target]", "[release]", *(f"[columns.{name}]" for name in names))
+    assert drafted.columns["age"].centre == pytest.approx(60, abs=3)
     assert "the same in all rows of a hospital" in text
     assert '# [columns.name]  # 192 levels, as of names: leave it out, or say person = "name"' in text
 

@@ -25,10 +25,10 @@ def one_task():
 def test_weights_are_the_marginal_likelihood_of_each_snr_times_its_prior(one_task):
     tasks, X, y, omega = one_task
     scale = conjugate.scales(tasks.gram)
-    found = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
+    posterior = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
     SX = X * scale[0]
     expected = []
-    for log_snr in found.log_snr:
+    for log_snr in posterior.log_snr:
         K = SX @ omega @ SX.T
         ratio = np.exp(log_snr) * len(y) / np.trace(K)
         # sigma integrated under 1/sigma: the multivariate t with 0 degrees of freedom added
@@ -36,17 +36,17 @@ def test_weights_are_the_marginal_likelihood_of_each_snr_times_its_prior(one_tas
         log_marginal = -0.5 * np.linalg.slogdet(C)[1] - 0.5 * len(y) * np.log(y @ np.linalg.solve(C, y))
         expected.append(log_marginal + st.norm.logpdf(log_snr, np.log(conjugate.SNR_MEDIAN), conjugate.SNR_LOG_SD))
     expected = np.exp(np.array(expected) - np.max(expected))
-    assert_allclose(found.weights[0], expected / expected.sum(), rtol=1e-8)
+    assert_allclose(posterior.weights[0], expected / expected.sum(), rtol=1e-8)
 
 
 def test_mean_is_the_average_of_ridge_solutions(one_task):
     tasks, X, y, omega = one_task
     scale = conjugate.scales(tasks.gram)
-    found = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
+    posterior = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
     prior = np.diag(scale[0]) @ omega @ np.diag(scale[0])
-    ridges = [np.linalg.solve(X.T @ X + np.linalg.inv(r * prior), X.T @ y) for r in found.ratio[0]]
-    assert_allclose(found.mean[:, 0], found.weights[0] @ np.array(ridges), rtol=1e-8)
-    assert_allclose(found.mean, scale.T * found.scaled_mean)
+    ridges = [np.linalg.solve(X.T @ X + np.linalg.inv(r * prior), X.T @ y) for r in posterior.ratio[0]]
+    assert_allclose(posterior.mean[:, 0], posterior.weights[0] @ np.array(ridges), rtol=1e-8)
+    assert_allclose(posterior.mean, scale.T * posterior.scaled_mean)
 
 
 def test_draws_have_the_law_that_dense_algebra_gives(one_task):
@@ -81,18 +81,18 @@ def test_the_numpyro_model_has_the_density_of_the_definition(one_task):
 
     @quickly
     def density(site):
-        found, trace = log_density(task.gaussian, (X, y, omega, scale), {}, site)
-        return found, trace["w"]["value"], trace["sigma"]["value"]
+        log_joint, trace = log_density(task.gaussian, (X, y, omega, scale), {}, site)
+        return log_joint, trace["w"]["value"], trace["sigma"]["value"]
 
     for _ in range(4):
         log_snr, log_sigma, v = rng.standard_normal(), rng.standard_normal(), rng.standard_normal(3)
-        found, w, sigma = map(np.asarray, density({"log_snr": log_snr, "log_sigma": log_sigma, "v": v}))
+        log_joint, w, sigma = map(np.asarray, density({"log_snr": log_snr, "log_sigma": log_sigma, "v": v}))
         assert_allclose(w, scale * v)
         assert_allclose(sigma, np.exp(log_sigma))  # and under 1 / sigma, log sigma is uniform
         c = np.exp(log_snr + 2 * log_sigma) * len(y) / np.trace((X * scale) @ omega @ (X * scale).T)
         expected = st.norm.logpdf(log_snr, np.log(conjugate.SNR_MEDIAN), conjugate.SNR_LOG_SD)
         expected += st.multivariate_normal(cov=c * omega).logpdf(v) + st.norm.logpdf(y, X @ w, sigma).sum()
-        difference.append(found - expected)
+        difference.append(log_joint - expected)
     assert_allclose(difference, 0, atol=1e-8)
 
 
@@ -120,6 +120,6 @@ def test_ridge_solves_the_normal_equations_and_interpolates_without_penalty():
 @pytest.mark.parametrize("y", [[0.0, 0.0], [1.0, 1.0]])
 def test_degenerate_tasks_give_finite_posteriors(y):
     tasks = TaskData.from_lists([np.zeros((2, 2)), np.eye(2)], [y, y])
-    found = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.scales(tasks.gram))
-    assert np.isfinite(found.mean).all()
-    assert np.isfinite(found.sample(np.random.default_rng(0), 10)["W"]).all()
+    posteriors = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.scales(tasks.gram))
+    assert np.isfinite(posteriors.mean).all()
+    assert np.isfinite(posteriors.sample(np.random.default_rng(0), 10)["W"]).all()

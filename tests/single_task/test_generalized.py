@@ -66,9 +66,9 @@ def test_the_mode_is_the_optimiser_s(law):
     own = rows(law)
     loss = lambda b: -own.log_likelihood(law, own.offset + own.X @ b) + b @ b / 2
     best = optimize.minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-9})
-    found = mode(own, law)
-    np.testing.assert_allclose(found.at, best.x, atol=1e-5)
-    np.testing.assert_allclose(found.curvature, approx_hess(found.at, loss), rtol=1e-3, atol=1e-3)
+    maximum = mode(own, law)
+    np.testing.assert_allclose(maximum.at, best.x, atol=1e-5)
+    np.testing.assert_allclose(maximum.curvature, approx_hess(maximum.at, loss), rtol=1e-3, atol=1e-3)
 
 
 def test_a_row_of_weight_two_counts_as_two():

@@ -125,8 +125,8 @@ def one_way(mixed, tasks=12, rows=6):
     within = y.var(axis=1, ddof=1).mean()
     between = rows * y.mean(axis=1).var(ddof=1)
     exact = [y.mean(), (between - within) / rows, within, np.sqrt(between / tasks / rows)]
-    found = mixed.fit(data, iterations=20_000, tolerance=1e-15)
-    return [found.mu[0], found.Omega[0, 0], found.sigma2, np.sqrt(found.mu_covariance[0, 0])], exact
+    estimate = mixed.fit(data, iterations=20_000, tolerance=1e-15)
+    return [estimate.mu[0], estimate.Omega[0, 0], estimate.sigma2, np.sqrt(estimate.mu_covariance[0, 0])], exact
 
 
 def test_em_of_a_balanced_layout_is_the_analysis_of_variance(panel):
@@ -144,8 +144,8 @@ def test_a_wrong_e_step_is_noticed(panel, monkeypatch, forgotten):
         return E._replace(u_covariance=H if forgotten.startswith("what") else 0 * H)
 
     monkeypatch.setattr(mixed, "expected", wrong)
-    found, exact = one_way(mixed)
-    assert not np.allclose(found[1], exact[1], rtol=1e-2)
+    estimates, exact = one_way(mixed)
+    assert not np.allclose(estimates[1], exact[1], rtol=1e-2)
 
 
 def test_columns_that_say_the_same_leave_a_fit_as_it_is(panel):
@@ -309,8 +309,8 @@ def test_an_interrupted_run_goes_on_and_has_the_same_numbers(panel, tmp_path, mo
             "sys.argv", ["panel.py", *CHOICE, "--units", str(folder), "--json", f"{folder}.json", *more]
         )
         command.main()
-        found = json.loads(Path(f"{folder}.json").read_text())["cells"][0]["errors"]
-        return {arm: {name: value for name, value in each.items() if name != "seconds"} for arm, each in found.items()}
+        errors = json.loads(Path(f"{folder}.json").read_text())["cells"][0]["errors"]
+        return {arm: {name: value for name, value in each.items() if name != "seconds"} for arm, each in errors.items()}
 
     whole = run(tmp_path / "whole")
     calls, right = [], units.run
@@ -360,8 +360,8 @@ def test_a_share_of_a_distance_has_an_interval_over_seeds(panel):
     gone = panel("panel").gone
     assert gone([1, 1], [0.4, 0.4], [0.2, 0.2]) == pytest.approx({"value": 0.75, "low": 0.75, "high": 0.75})
     rng = np.random.default_rng(0)
-    found = gone(1 + 0.1 * rng.standard_normal(20), 0.4 + 0.1 * rng.standard_normal(20), np.full(20, 0.2))
-    assert found["low"] < 0.75 < found["high"]
+    interval = gone(1 + 0.1 * rng.standard_normal(20), 0.4 + 0.1 * rng.standard_normal(20), np.full(20, 0.2))
+    assert interval["low"] < 0.75 < interval["high"]
 
 
 def test_real_tables_are_split_within_tasks_in_pooled_units(panel, tmp_path):
@@ -369,13 +369,13 @@ def test_real_tables_are_split_within_tasks_in_pooled_units(panel, tmp_path):
     rng = np.random.default_rng(0)
     lines = [f"{task},{rng.normal()},{rng.normal()}" for task, n in (("a", 10), ("b", 25), ("c", 7)) for _ in range(n)]
     (tmp_path / "sleepstudy.csv").write_text("\n".join(["Subject,Days,Reaction", *lines]))
-    found = real.split("sleepstudy", 0, 3.0, tmp_path)
-    assert [len(y) for y in found.train.y] == [4, 10]  # 40 %, and a task of seven rows does not take part
-    every = np.concatenate([*found.train.y, *(v for _, v in found.test)])
+    parts = real.split("sleepstudy", 0, 3.0, tmp_path)
+    assert [len(y) for y in parts.train.y] == [4, 10]  # 40 %, and a task of seven rows does not take part
+    every = np.concatenate([*parts.train.y, *(v for _, v in parts.test)])
     assert len(every) == len(set(every)) == 35
     assert_allclose([every.mean(), every.std()], [0, 1], atol=1e-12)
-    assert all((x[:, 0] == 1).all() for x in found.train.X)
-    assert found.public.row_range == (4, 10)
+    assert all((x[:, 0] == 1).all() for x in parts.train.X)
+    assert parts.public.row_range == (4, 10)
     zero = np.zeros((2, 2))
-    zero[0] = [v.mean() for _, v in found.test]
-    assert_allclose(real.nmse(zero, found.test), 1)
+    zero[0] = [v.mean() for _, v in parts.test]
+    assert_allclose(real.nmse(zero, parts.test), 1)

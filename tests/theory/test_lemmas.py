@@ -29,8 +29,8 @@ instances = given(
 def proximal_error(norm, C, E, eta, penalty):
     """(1/2 eta) ||W^ - C||_F^2 + lambda g(W^) minus its least value, W^ the projection read off C C' + E."""
     objective = lambda W: jnp.sum((W - C) ** 2) / (2 * eta) + norm.value(W, penalty)
-    found = norm.projection(C @ C.T + E, eta * penalty) @ C
-    return objective(found) - objective(norm.prox(C, eta * penalty))
+    projected = norm.projection(C @ C.T + E, eta * penalty) @ C
+    return objective(projected) - objective(norm.prox(C, eta * penalty))
 
 
 def low_rank(rng, d, m, rank):
