@@ -39,7 +39,7 @@ def public() -> Iterator[tuple[str, Any]]:
 
 
 def written_for(thing: type) -> dict[str, Any]:
-    """What a class has of its own, or from a base that users cannot name: posteriors have some in common."""
+    """Return the attributes that are a class's own, or of a base that users cannot name: posteriors have some in common."""
     named = {each for package in PACKAGES for each in vars(package).values() if inspect.isclass(each)}
     bases = [base for base in thing.__mro__[1:] if dataclasses.is_dataclass(base) and base not in named]
     return {name: kind for base in (*reversed(bases), thing) for name, kind in vars(base).items()}
@@ -77,7 +77,7 @@ def estimators() -> Iterator[tuple[str, type]]:
 
 
 def test_an_estimator_is_of_one_of_two_kinds():
-    """Of tasks: frozen, and ``fit`` returns a result. Of tables: ``fit`` returns the object, as scikit-learn needs it."""
+    """Estimators of tasks are frozen, with results; those of tables return themselves, as scikit-learn needs it."""
     kinds = defaultdict(set)
     for called, thing in estimators():
         frozen = dataclasses.is_dataclass(thing) and thing.__dataclass_params__.frozen
@@ -89,7 +89,7 @@ def test_an_estimator_is_of_one_of_two_kinds():
 
 
 def written(default: Any) -> str:
-    """As on the page: a value made anew by every call is "new"."""
+    """Write a default as the page does: a value made anew by every call is "new"."""
     return "new" if "factory" in repr(default) else repr(default).replace("'", '"')
 
 

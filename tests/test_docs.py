@@ -60,7 +60,8 @@ def short_chains(*arguments, **options):
         ("estimators.md", "Hyper-parameters were chosen by cross-validation"),
     ],
 )
-def test_every_example_of_the_page_runs_and_prints_what_the_page_shows(page, printed, capsys, monkeypatch):
+def test_every_example_of_a_page_runs_and_prints_as_shown(page, printed, capsys, monkeypatch):
+    """Every example of a page runs, and prints what the page shows."""
     text = (DOCS / page).read_text()
     if not EVIDENCE:
         # sizes of which other tests compile the same programs
@@ -238,7 +239,7 @@ def prose(path):
 
 
 def anchors(path):
-    """As GitHub and MyST make them of headings."""
+    """Return the anchors that GitHub and MyST make of headings."""
     headings = re.findall(r"^#+ +(.*)$", prose(path), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -261,7 +262,8 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(target), link
 
 
-def test_workflows_call_what_the_makefile_has_and_try_every_python_that_is_promised():
+def test_workflows_match_the_makefile_and_promised_pythons():
+    """Workflows call what the Makefile has, and try every Python that is promised."""
     flows = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
     called = set(re.findall(r"make (\w[\w-]*)", re.sub(r"#.*", "", flows)))
     for listed in re.findall(r"target: \[(.*?)\]", flows):

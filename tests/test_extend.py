@@ -1,4 +1,4 @@
-"""What docs/extend.md prints works as printed, in files outside the package, all the way."""
+"""Examples of docs/extend.md: they work as printed, in files outside the package, all the way."""
 
 import importlib
 import re
@@ -53,7 +53,8 @@ def tasks():
     return TaskData.from_lists(list(X), list(np.einsum("tnj,jt->tn", X, W) + 0.5 * rng.standard_normal((M, 10))))
 
 
-def test_a_law_is_charged_composed_released_saved_read_back_and_audited(written, tasks, tmp_path):
+def test_a_users_law_goes_all_the_way(written, tasks, tmp_path):
+    """A user's noise law is charged, composed, released, saved, read back and audited."""
     noise = written("laplace_matrix").LaplaceMatrix(D, 9.0)
     book = privacy.Ledger(tmp_path / "book", epsilon=1.0, delta=1e-3)
     release = mp.release(tasks, 0.9, 1e-3, mechanism=noise, ledger=book)
@@ -72,7 +73,9 @@ def test_a_law_is_charged_composed_released_saved_read_back_and_audited(written,
     assert audit.likelihood_ratio(loud, privacy.Bound(0.1, 1e-3, "replace"), trials=2000, progress_bar=False).broken
 
 
-def test_a_law_that_is_not_registered_is_refused_before_it_is_charged(written, tasks):
+def test_an_unregistered_law_is_refused_before_a_charge(written, tasks):
+    """A law that is not registered is refused before it is charged."""
+
     class Other(written("laplace_matrix").LaplaceMatrix):
         pass
 
@@ -128,7 +131,8 @@ def test_a_penalty_is_solved_and_goes_through_algorithm_1(written):
     assert_allclose(*runs, atol=1e-8)
 
 
-def test_an_estimator_is_compared_cross_validated_and_used_in_scikit_learn(written, tasks):
+def test_a_users_estimator_works_with_evaluation_and_scikit(written, tasks):
+    """A user's estimator is compared, cross-validated and used in scikit-learn."""
     scikit = pytest.importorskip("mpmtl_prob.scikit")
     Pooled = written("pooled").Pooled
     train, test = tasks.split(0.6, seed=0)
@@ -214,7 +218,8 @@ def test_a_structure_of_ones_own_has_the_density_that_it_says(written):
 
 
 @pytest.mark.evidence
-def test_the_posterior_of_a_structure_of_ones_own_is_that_of_quadrature(written):
+def test_a_users_structure_has_the_posterior_of_quadrature(written):
+    """The posterior of a user's own structure is that of quadrature."""
     AllAlike = written("all_alike").AllAlike
     W = np.random.default_rng(1).standard_normal((1, 6))
     release = mp.release(W, 20.0, 1e-3, message="clip", clip=2.0)

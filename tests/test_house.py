@@ -80,7 +80,7 @@ def room(module: str) -> str | None:
 
 
 def imports(text: str) -> Iterator[tuple[str, bool]]:
-    """What a file imports of this package, wherever in the file, and whether it needs it to run (not for types alone)."""
+    """Yield what a file imports of this package, wherever it does, and whether it needs it to run (not for types alone)."""
     tree = ast.parse(text)
     for_types = {
         id(inner)
@@ -114,7 +114,7 @@ def every_import() -> dict[str, list[tuple[str, bool]]]:
 
 
 def runs_upwards(module: str, target: str) -> bool:
-    """Whether an import leads to a room that is not below the file's own."""
+    """Tell whether an import leads to a room that is not below the file's own."""
     here, there = room(module), room(target)
     assert here is not None
     assert there is not None

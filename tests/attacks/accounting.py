@@ -184,7 +184,7 @@ def sums_of_rounds(rng: np.random.Generator, number: int, longest: float) -> Ite
 
 
 def pure_rounds(rng: np.random.Generator, number: int, longest: float) -> Iterator[Case]:
-    """Of equal rounds the sum is exact; of two sizes it is a sum of such sums."""
+    """Yield rounds of pure laws beside exact sums: of equal rounds, and of rounds of two sizes."""
     for i in range(number):
         rounds = int(longest) if i == 0 else int(log_uniform(rng, 1, longest))
         each = log_uniform(rng, 0.02, 2.0) / math.sqrt(rounds)

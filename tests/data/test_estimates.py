@@ -59,7 +59,8 @@ def test_what_was_adjusted_for_is_left_out_by_name():
     assert Estimate(pd.Series(MEAN, NAMES), scale_too).covariance.shape == (3, 3)
 
 
-def test_numbers_alone_are_numbered_and_one_number_is_one_coefficient():
+def test_bare_numbers_are_numbered_and_one_is_one_coefficient():
+    """Numbers without names are numbered, and a single number is one coefficient."""
     assert Estimate(MEAN, COVARIANCE).coefficients == (0, 1, 2)
     same(Estimate(0.5, 0.04, ["treatment"]), Estimate([0.5], [[0.04]], ["treatment"]))
 
@@ -120,7 +121,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_no_estimate_is_refused_in_words_that_show_none_of_it(what):
+def test_malformed_estimates_are_refused_and_not_shown(what):
+    """A malformed estimate is refused in words that show none of it."""
     make, words = BAD[what]
     with pytest.raises(ValueError, match=words) as error:
         make()
@@ -183,7 +185,7 @@ def test_what_are_no_estimates_of_one_study_is_named(make, words):
 
 @pytest.fixture
 def table():
-    """As R writes coef and vcov of two fits, one below the other."""
+    """Build a table as R writes coef and vcov of two fits, one below the other."""
     parts = []
     for name, shift in (("B", 0.0), ("A", 1.0)):
         part = pd.DataFrame({"task": name, "coefficient": ["(Intercept)", "age", "male"], "estimate": MEAN + shift})
@@ -223,7 +225,8 @@ def test_what_a_table_lacks_is_named(table, change, words):
         Estimates.from_pandas(change(table))
 
 
-def test_a_fingerprint_tells_two_studies_apart_and_knows_one_again():
+def test_a_fingerprint_recognises_a_study_and_tells_two_apart():
+    """A fingerprint tells two studies apart and recognises one that it has seen."""
     ledger = mp.privacy.Ledger(epsilon=1.0, delta=0.1)
     one, again, other = (Estimates({"A": Estimate([b], [[0.04]], ["age"])}) for b in (0.5, 0.5, 0.6))
     assert ledger.fingerprint(one) == ledger.fingerprint(again) != ledger.fingerprint(other)

@@ -92,7 +92,7 @@ def test_a_column_of_ones_is_worse_where_targets_are_far_away(far):
 
 
 def scores(prediction, test):
-    """Of all tasks and of every one."""
+    """Return the scores of all tasks together and of every task."""
     return evaluation.nmse_within(prediction, test), np.mean((prediction.mean - test.y) ** 2, axis=1)
 
 
@@ -106,7 +106,8 @@ LEAST_SQUARES = [
 
 
 @pytest.mark.parametrize("estimator", LEAST_SQUARES, ids=lambda e: type(e).__name__)
-def test_what_ties_tasks_ties_their_slopes_and_the_origin_does_not_matter(estimator):
+def test_tasks_share_slopes_and_the_origin_does_not_matter(estimator):
+    """Estimators tie the slopes of tasks together, and the origin of the targets does not matter."""
     X, y = rows()
     W, elsewhere = (estimator.fit(tasks_of(*data)).W for data in (rows(), moved(*rows())))
     assert_allclose(W[:-1], elsewhere[:-1], rtol=1e-6, atol=1e-8)
@@ -233,7 +234,8 @@ def test_labels_give_it_half_of_the_log_odds_prior_variance():
     assert (np.abs(mean[:, 0] - moments / total) < 6 * error).all()
 
 
-def test_labels_that_agree_and_a_single_row_of_them_have_a_posterior():
+def test_constant_and_single_labels_have_a_posterior():
+    """Labels that agree, and a single row of labels, have a posterior."""
     X, _ = rows()
     tasks = tasks_of([X[0], X[1][:1], X[2]], [np.ones(9), np.ones(1), -np.ones(7)])
     posteriors = intercepts.bernoulli(tasks)
@@ -430,7 +432,8 @@ def test_the_intercept_alone_is_in_no_message(public, monkeypatch):
     assert_allclose(later, drawn[0, :3] / conjugate.scales(there.slopes.gram).T)
 
 
-def test_a_message_is_the_mean_of_the_same_posterior_under_the_prior_of_what_is_sent():
+def test_a_message_is_the_posterior_mean_under_the_sent_prior():
+    """A message is the mean of the same posterior under the prior of what is sent."""
     tasks = tasks_of(*rows())
     sent = intercepts.gaussian(tasks, prior=conjugate.SENT).mean[:-1]
     assert_allclose(messages(tasks, "none")[0], sent, rtol=1e-6, atol=1e-9)

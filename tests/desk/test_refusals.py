@@ -1,4 +1,4 @@
-"""What goes wrong at a desk is said, and nothing is lost, sent or charged by it."""
+"""Refusals at a desk: mistakes are named, and nothing is lost, sent or charged by them."""
 
 import errno
 import io
@@ -87,7 +87,8 @@ def test_without_a_terminal_and_without_yes_nothing_is_written(here, capsys, mon
     assert not (here / "out.json").exists()
 
 
-def test_on_a_terminal_numbers_are_shown_and_yes_writes_the_message(here, terminal, capsys):
+def test_on_a_terminal_yes_writes_the_message_that_was_shown(here, terminal, capsys):
+    """On a terminal the numbers are shown, and "yes" writes the message."""
     screen = terminal("yes\n")
     assert run(*sending(here, "H1", "--json")) == 0
     shown = screen.getvalue()
@@ -153,7 +154,8 @@ def test_a_draft_is_refused_until_it_is_accepted(here, capsys):
         (lambda f: f.assign(hospital="Elsewhere"), "expected rows of 'H1', got others"),
     ],
 )
-def test_rows_that_the_study_does_not_take_are_refused_and_nothing_is_written(here, capsys, change, message):
+def test_unsuitable_rows_are_refused_and_nothing_is_written(here, capsys, change, message):
+    """Rows that the study does not take are refused, and nothing is written."""
     change(patients("H1")).to_csv(here / "H1.csv", index=False)
     assert run(*sending(here, "H1", "--yes", "--participant", "H1")) == 2
     said = capsys.readouterr().err
@@ -170,7 +172,8 @@ def test_a_column_that_is_there_twice_is_refused(here, capsys):
     assert "expected columns of different names" in capsys.readouterr().err
 
 
-def test_other_units_are_told_at_this_desk_and_the_message_is_sent_all_the_same(here, capsys):
+def test_other_units_are_told_and_the_message_is_still_sent(here, capsys):
+    """Other units are told at this desk, and the message is sent all the same."""
     frame = patients("H1")
     frame.assign(age=frame["age"] * 1000).to_csv(here / "H1.csv", index=False)
     assert run(*sending(here, "H1", "--yes", "--json")) == 0
@@ -180,7 +183,8 @@ def test_other_units_are_told_at_this_desk_and_the_message_is_sent_all_the_same(
     assert json.loads(printed.out)["no_estimate"] is False
 
 
-def test_a_hospital_all_of_whose_rows_are_dropped_is_told_and_sends_no_estimate(here, capsys):
+def test_a_hospital_without_usable_rows_sends_no_estimate(here, capsys):
+    """A hospital all of whose rows are dropped is told so, and sends no estimate."""
     patients("H1").assign(age="").to_csv(here / "H1.csv", index=False)
     assert run(*sending(here, "H1", "--yes", "--json")) == 0
     printed = capsys.readouterr()
@@ -239,7 +243,8 @@ def another(here):
         (lambda here: shutil.rmtree(here / "inbox"), "expected a folder of them"),
     ],
 )  # fmt: skip
-def test_an_inbox_that_is_not_as_it_should_be_is_refused_and_nothing_is_charged(here, capsys, change, message):
+def test_a_faulty_inbox_is_refused_and_nothing_is_charged(here, capsys, change, message):
+    """An inbox that is not as it should be is refused, and nothing is charged."""
     change(here)
     assert run(*publishing(here)) == 2
     assert message in capsys.readouterr().err
@@ -282,7 +287,8 @@ def test_all_that_is_wrong_is_said_at_once(here, capsys):
     assert "H2 has sent 2 messages" in said
 
 
-def test_a_new_ledger_needs_a_total_and_an_old_one_refuses_what_is_over_its_own(here, capsys):
+def test_a_new_ledger_needs_a_total_and_an_old_one_keeps_its_own(here, capsys):
+    """A new ledger needs a total, and an old one refuses what is over its own."""
     no_total = publishing(here)[:-2]
     assert run(*no_total) == 2
     assert "--total: expected the eps that a new ledger declares" in capsys.readouterr().err
@@ -292,7 +298,8 @@ def test_a_new_ledger_needs_a_total_and_an_old_one_refuses_what_is_over_its_own(
     assert not_charged(here)
 
 
-def test_a_second_release_is_not_written_over_the_first_and_not_charged(here, capsys):
+def test_a_second_release_is_neither_written_nor_charged(here, capsys):
+    """A second release is not written over the first, and not charged."""
     assert run(*publishing(here)) == 0
     before = (here / "release.nc").read_bytes()
     assert run(*publishing(here)) == 2
@@ -311,7 +318,8 @@ def test_a_full_disk_is_found_before_anything_is_charged(here, capsys, monkeypat
     assert not_charged(here)
 
 
-def test_a_release_that_is_paid_for_is_kept_elsewhere_where_it_cannot_be_written(here, capsys, monkeypatch):
+def test_an_unwritable_paid_release_is_kept_elsewhere(here, capsys, monkeypatch):
+    """A release that is paid for is kept elsewhere where it cannot be written."""
     save, calls = mp.Release.save, []
 
     def fails_once(self, path, **options):
@@ -328,7 +336,8 @@ def test_a_release_that_is_paid_for_is_kept_elsewhere_where_it_cannot_be_written
     shutil.rmtree(os.path.dirname(calls[1]))
 
 
-def test_a_release_that_somebody_else_has_put_there_meanwhile_is_not_written_over(here, capsys, monkeypatch):
+def test_another_persons_release_is_not_written_over(here, capsys, monkeypatch):
+    """A release that somebody else has put there meanwhile is not written over."""
     real = desk.publish
 
     def meanwhile(*arguments, **options):
@@ -427,9 +436,8 @@ def fitting(here, *more):
          "--out: expected a folder without forest.png"),
     ],
 )  # fmt: skip
-def test_a_fit_of_something_else_is_refused_before_anything_is_sampled(
-    here, released, capsys, monkeypatch, change, more, message
-):
+def test_a_fit_of_another_study_is_refused_before_sampling(here, released, capsys, monkeypatch, change, more, message):
+    """A fit of something else is refused before anything is sampled."""
     monkeypatch.setattr("mpmtl_prob.desk.model.shared_effects", lambda *_, **__: pytest.fail("sampled"))
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     released.save(here / "release.nc")
@@ -457,7 +465,8 @@ def test_a_fit_asks_for_the_message_on_a_terminal(here, released, terminal, monk
     assert (asked[1][0].participant, asked[1][1]) == ("H1", False)
 
 
-def test_who_sent_no_estimate_takes_that_out_and_not_what_its_rows_would_say(released, sent):
+def test_who_sent_no_estimate_takes_out_the_empty_message(released, sent):
+    """Whoever sent no estimate takes that out, and not what its rows would say."""
     schema, sampler = (
         mp.Schema.read(sent / "study.toml"),
         {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False},
@@ -475,7 +484,8 @@ def test_who_sent_no_estimate_takes_that_out_and_not_what_its_rows_would_say(rel
     np.testing.assert_allclose(plain.coefficients().xs("H1"), seen[1], rtol=1e-12)
 
 
-def test_predictions_for_another_hospital_or_without_a_column_are_refused(released, sent, tmp_path, capsys):
+def test_predictions_without_hospital_or_column_are_refused(released, sent, tmp_path, capsys):
+    """Predictions for another hospital, or without a column, are refused."""
     schema, sampler = (
         mp.Schema.read(sent / "study.toml"),
         {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False},

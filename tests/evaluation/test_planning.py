@@ -1,4 +1,4 @@
-"""What a study may expect of a release, before anybody looks at a row."""
+"""Planning: the accuracy that a study may expect of a release before anybody looks at a row."""
 
 import json
 
@@ -48,14 +48,16 @@ def test_expected_errors_are_those_that_a_release_has():
 
 @pytest.mark.parametrize("m", [5, 5000])
 @pytest.mark.parametrize("d", [1, 8])
-def test_at_a_budget_of_a_millionth_every_study_hears_that_a_release_says_nothing(m, d):
+def test_a_tiny_budget_makes_every_study_hear_it_says_nothing(m, d):
+    """At a budget of a millionth, every study is told that a release says nothing."""
     plan = plan_study(1e-6, m, d, (10, 60), epsilons=[1e-6], delta=1e-3 if m < 30 else None, **QUIET)
     assert plan.by_epsilon[0].says == "no: the release says nothing above its noise"
     assert plan.least_epsilon is None
     assert "At none of these eps is the release worth it" in str(plan)
 
 
-def test_where_tasks_have_little_in_common_nothing_is_called_worth_it():
+def test_unrelated_tasks_never_make_a_release_worth_it():
+    """No release is called worth it where tasks have little in common."""
     plan = plan_study(1.0, 30, 5, 200, common=0.0, epsilons=[0.3, 1.0], delta=1e-3, **QUIET)
     assert all(each.says != "worth it" for each in plan.by_epsilon)
 
@@ -225,7 +227,8 @@ def test_a_shell_refuses_impossible_numbers_by_the_option_s_name(option, value, 
     )
 
 
-def test_a_shell_tells_a_study_s_standard_errors_in_its_own_units(tmp_path, capsys):
+def test_a_shell_gives_standard_errors_in_the_studys_units(tmp_path, capsys):
+    """A shell gives a study's standard errors in the study's own units."""
     mp.datasets.example_study().write(tmp_path / "trial")
     told = ["plan", "--study", str(tmp_path / "trial" / "study.toml"), "--rows", "40-90", "--epsilon", "3", "--quiet"]
     assert main(told) == 0

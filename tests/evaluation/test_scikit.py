@@ -149,7 +149,8 @@ def test_task_numbers_that_doubles_cannot_tell_apart_are_refused():
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_reference_values_are_the_estimators_and_their_centres_are_in_predictions(fit_intercept):
+def test_reference_values_belong_to_the_estimator(fit_intercept):
+    """Reference values are the estimator's, and their centres are in its predictions."""
     rng = np.random.default_rng(0)
     code = np.repeat(np.arange(8.0), 10)
     age = rng.normal(60, 15, 80)
@@ -205,7 +206,7 @@ def test_data_frames_have_tasks_and_features_by_name(kind):
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_large_numbers_of_tasks_are_told_apart_in_a_data_frame(kind):
-    """As doubles they would be two hospitals, and not six."""
+    """Large numbers of tasks are compared as whole numbers; as doubles they would be two hospitals, and not six."""
     ids = [2**53 + i for i in range(4)] + [2**62 + 1, 2**62 + 2]
     frame, y = hospitals(ids=ids)
     model = MultiTaskRegressor(Ridge(0.3), task="hospital").fit(FRAMES[kind](frame), y)

@@ -30,7 +30,7 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def identity(monkeypatch):
-    """Who this process is, which Flower's messages ask; a link says so."""
+    """Say which node this process is, as Flower's messages ask for it and a link knows."""
     for name, value in (("_run_id", 1), ("_node_id", 1), ("_task_id", 1)):
         monkeypatch.setattr(TaskIdentity, name, value)
 
@@ -98,8 +98,11 @@ def test_the_release_is_the_curators_and_goes_back_to_everybody(tmp_path):
 REFERENCE = {"features": {"0": [0, 1], "1": [0, 1], "2": [0, 2]}, "target": [0, 1], "effects": {"1": 0.1}}
 
 
-def test_reference_values_of_the_configuration_make_a_mixed_model(tmp_path, monkeypatch):
-    """Nodes get them with the invitation, and the release is that of a call in Python."""
+def test_configured_reference_values_make_a_mixed_model(tmp_path, monkeypatch):
+    """Reference values of the configuration make the release one of a mixed model.
+
+    Nodes get them with the invitation, and the release is that of a call in Python.
+    """
     (tmp_path / "reference.json").write_text(json.dumps(REFERENCE))
     named = replace(TASKS, features=("0", "1", "2")).with_intercept()
     monkeypatch.setattr(sys.modules[__name__], "TASKS", named)
@@ -130,7 +133,8 @@ def test_reference_values_of_the_configuration_make_a_mixed_model(tmp_path, monk
         (json.dumps(REFERENCE | {"units": {}}), "0,1,2", "reference: 'units': expected the keys"),
     ],
 )
-def test_what_is_no_reference_ends_a_run_before_a_node_is_asked_and_nothing_is_charged(tmp_path, text, features, words):
+def test_a_bad_reference_ends_a_run_before_nodes_are_asked(tmp_path, text, features, words):
+    """A malformed reference ends a run before a node is asked, and nothing is charged."""
     (tmp_path / "reference.json").write_text(text)
     config = {"reference": str(tmp_path / "reference.json"), "features": features, "ledger": str(tmp_path / "book.db")}
     with pytest.raises(ValueError, match=words):
@@ -169,7 +173,8 @@ def test_noise_of_a_nodes_own_seed_guarantees_nothing(tmp_path, seeded):
         assert (result.release.guarantee.proved is None) == (bool(seeded) and trust == "no_curator")
 
 
-def test_the_server_is_told_the_name_of_an_error_and_nothing_else(tmp_path, capsys):
+def test_the_server_learns_the_name_of_an_error_only(tmp_path, capsys):
+    """The server is told the name of an error and nothing else."""
     result = run(tmp_path, change=lambda at, k: "raises" if k == 1 else None)
     assert result.refused == {1: "ZeroDivisionError"}
     assert "division" not in json.dumps(outcome(tmp_path))
@@ -193,7 +198,8 @@ MALFORMED = [
 
 @pytest.mark.parametrize("reply", MALFORMED)
 @pytest.mark.parametrize("stage", ["advertise", "mask"])
-def test_a_node_that_answers_something_else_is_left_out_and_writes_nothing_into_the_log(tmp_path, stage, reply, capsys):
+def test_a_node_that_answers_wrongly_is_left_out_and_not_logged(tmp_path, stage, reply, capsys):
+    """A node that answers something else is left out, and writes nothing into the log."""
     assert run(tmp_path, change=lambda at, k: reply if (at, k) == (stage, 1) else None).sites == 2
     assert "x" * 100 not in capsys.readouterr().out + json.dumps(outcome(tmp_path))
     assert "share: 3 of 3" not in json.dumps(outcome(tmp_path))
@@ -206,7 +212,8 @@ def signers():
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_a_site_that_signs_has_the_number_of_its_key_wherever_its_node_stands(tmp_path, signers, order):
+def test_a_signing_site_keeps_its_number_on_any_node(tmp_path, signers, order):
+    """A site that signs has the number of its key, whichever node it is on."""
     result = run(tmp_path, config={"dropouts": 0}, signers=[signers[k] for k in order])
     assert result.sites == 3
     assert "confirm" in result.moved
@@ -370,7 +377,8 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
         data.owner({}, {"simulated": "school", "out": "x"})
 
 
-def test_a_node_of_a_study_goes_by_its_file_once_its_owner_has_agreed(tmp_path, monkeypatch):
+def test_a_node_follows_its_study_file_once_its_owner_agreed(tmp_path, monkeypatch):
+    """A node of a study goes by its file once its owner has agreed."""
     monkeypatch.syspath_prepend(str(sites.app()))
     from mpmtl_federated import data
 

@@ -14,7 +14,7 @@ SURPRISE = 1e-6 / STATISTICS
 
 
 def differ(one, other):
-    """Whether noise (n, d, d) of two kinds is told apart by four numbers of every draw; false alarm below 1e-6."""
+    """Test whether four numbers of every draw tell noise (n, d, d) of two kinds apart; false alarm below 1e-6."""
     off = np.triu_indices(one.shape[1], 1)
     numbers = lambda E: [
         np.trace(E, axis1=1, axis2=2), E[:, *off].sum(axis=1), np.linalg.norm(E, axis=(1, 2)), np.linalg.eigvalsh(E)[:, -1]

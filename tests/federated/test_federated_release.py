@@ -31,7 +31,8 @@ def invite(tasks, **options):
 
 @pytest.mark.parametrize("trust", ["curator", "secure_sum"])
 @pytest.mark.parametrize("per_site", [1, 3])
-def test_with_the_same_noise_it_is_the_curators_release_bit_for_bit(tasks, trust, per_site):
+def test_equal_noise_gives_the_curators_release_bit_for_bit(tasks, trust, per_site):
+    """With the same noise, the release is the curator's, bit for bit."""
     central = mp.release(tasks, 1.0, unsafe_seed=3)
     invitation = invite(tasks, trust=trust, sites=tasks.num_tasks // per_site)
     outcome = federated.run(invitation, sites(tasks, per_site), unsafe_seed=3, progress_bar=False)
@@ -83,7 +84,8 @@ def test_without_a_curator_it_keeps_the_promise_however_few_stay(tasks):
         federated.run(invitation, sites(tasks), leave=dict.fromkeys(range(5), "mask"), progress_bar=False)
 
 
-def test_the_promise_says_that_who_added_noise_knows_a_share_of_it(tasks):
+def test_the_promise_counts_the_share_of_noise_each_site_knows(tasks):
+    """The promise says that a site which added noise knows its share of it."""
     promise = {}
     for colluders in (0, 2):
         invitation = invite(tasks, delta=1e-3, trust="no_curator", colluders=colluders)
@@ -214,7 +216,8 @@ def test_a_site_keeps_to_the_invitation_that_it_has_answered(tasks):
         site.answer(invite(tasks, trust="curator"), "send", {})
 
 
-def test_few_partners_open_with_so_many_shares_that_nobody_sees_two_sums(tasks):
+def test_few_partners_need_enough_shares_to_open_one_sum_only(tasks):
+    """Few partners open with so many shares that nobody sees two sums."""
     assert invite(tasks, partners=4).agreed.threshold == 4
     assert invite(tasks, partners=4, colluders=2).agreed.threshold == 5
     assert invite(tasks, partners=12).agreed.partners is None  # all others
@@ -312,7 +315,8 @@ def of_hospitals(tasks, **options):
     return [federated.Site(i, one(*each), **options) for i, each in enumerate(rows)]
 
 
-def test_messages_of_effects_over_sites_are_the_curators_release_bit_for_bit():
+def test_effects_over_sites_are_the_curators_release():
+    """Messages of effects over sites give the curator's release, bit for bit."""
     tasks, reference = hospitals()
     central = mp.release(tasks, 1.0, reference=reference, unsafe_seed=3)
     invitation = invite(tasks, reference=reference, trust="secure_sum")
@@ -327,7 +331,8 @@ def test_messages_of_effects_over_sites_are_the_curators_release_bit_for_bit():
 
 
 @pytest.mark.parametrize("trust", ["curator", "secure_sum", "no_curator"])
-def test_some_sites_have_rows_and_others_an_estimate_that_was_made_elsewhere(trust):
+def test_sites_may_bring_rows_or_estimates(trust):
+    """Some sites may bring rows, and others an estimate that was made elsewhere."""
     tasks, reference = hospitals()
     invitation = invite(tasks, reference=reference, trust=trust, delta=1e-3)
     rng = np.random.default_rng(0)
@@ -346,7 +351,8 @@ def test_some_sites_have_rows_and_others_an_estimate_that_was_made_elsewhere(tru
     np.testing.assert_array_equal(release.sigma[0], np.hstack(V) @ np.hstack(V).T + noise)
 
 
-def test_messages_of_effects_without_a_curator_are_those_of_who_stay_and_their_shares(tmp_path):
+def test_effects_without_a_curator_sum_over_those_who_stay(tmp_path):
+    """Without a curator, the sum of effects has the messages and noise of those who stay."""
     tasks, reference = hospitals()
     invitation = invite(tasks, reference=reference, trust="no_curator", delta=1e-3, colluders=2)
     sites_there = of_hospitals(tasks, unsafe_seed=4)

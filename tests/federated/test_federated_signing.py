@@ -40,7 +40,8 @@ def test_the_number_of_sites_costs_a_site_nothing():
         site.answer(many, "share", {"01": b""})
 
 
-def test_keys_in_place_of_somebodys_are_taken_by_those_alone_who_know_nobody(signers):
+def test_forged_keys_are_taken_only_by_sites_that_know_nobody(signers):
+    """Keys in place of somebody's are accepted only by sites that know nobody."""
     swap = lambda stage, i, received: (
         received | {str((i + 1) % N): own_keys((i + 1) % N)} if stage == "share" else received
     )
@@ -128,7 +129,8 @@ def test_masks_open_when_as_many_vouch_as_are_in_the_sum(signers, sign):
     assert str(errors[0]) == "confirm: 4 owners are there, and it takes 5"
 
 
-def test_a_list_is_signed_once_and_by_as_many_as_have_to_be_in_the_sum(signers):
+def test_a_list_is_signed_once_by_as_many_as_the_sum_needs(signers):
+    """A list is signed once, and by as many as have to be in the sum."""
     invitation, everybody = invite(dropouts=1), signed(signers)
     everyone = {"arrived": np.arange(N, dtype="<u4").tobytes()}
     signatures, said = {}, []
@@ -202,8 +204,11 @@ def test_sites_that_sign_need_no_more_shares_than_collude(signers):
 
 
 @pytest.mark.parametrize("sign", [True, False])
-def test_two_halves_that_are_shown_two_lists_are_what_that_is_for(signers, monkeypatch, sign):
-    """With half of the sites enough, and without that condition, a server opens the sums of two halves."""
+def test_two_halves_with_two_lists_show_why_lists_are_signed(signers, monkeypatch, sign):
+    """Showing two lists to two halves of the sites is the attack that signed lists prevent.
+
+    With half of the sites enough, and without that condition, a server opens the sums of two halves.
+    """
     monkeypatch.setattr(SitePolicy, "_of_the_masks", lambda *_: None)
     invitation, halves = lie(invite(dropouts=2), agreed={"least": 3, "threshold": 3}), ([0, 1, 2], [3, 4, 5])
     everybody = signed(signers) if sign else sites()
@@ -213,7 +218,8 @@ def test_two_halves_that_are_shown_two_lists_are_what_that_is_for(signers, monke
     }
 
 
-def test_a_site_has_the_number_of_its_key_and_one_that_is_invited(signers):
+def test_invited_sites_have_the_number_of_their_key(signers):
+    """A site has the number of its key, and so has one that is invited."""
     with pytest.raises(ValueError, match="number: expected 1, by which this site's own key is known, got 0"):
         federated.Site(0, W[:, [0]], signer=signers[1])
     late = federated.Site(N, W[:, [0]])

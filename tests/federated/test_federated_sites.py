@@ -73,14 +73,15 @@ def left(folder):
 
 
 def nothing_left(folder):
-    """Who was killed may still be on its way out."""
+    """Wait until no process is left: one that was killed may still be on its way out."""
     until = time.monotonic() + 30
     while left(folder) and time.monotonic() < until:
         time.sleep(0.1)
     return not left(folder)
 
 
-def test_over_tls_with_signed_keys_it_is_the_curators_release_bit_for_bit(tmp_path):
+def test_signed_keys_over_tls_give_the_curators_release(tmp_path):
+    """Over TLS, with signed keys, the release is the curator's, bit for bit."""
     with Sites(tmp_path / "sites", nodes(tmp_path), signed=True) as sites:
         uninvited(sites)
         outcome = sites.run(CONFIG | {"unsafe-seed": 3}, progress_bar=False)
@@ -169,7 +170,8 @@ def test_a_server_that_swaps_a_key_is_found_out_where_sites_sign(tmp_path):
 
 
 @pytest.mark.parametrize("dropouts", [1, 0])
-def test_a_node_that_is_killed_while_it_works_is_left_out_or_its_loss_is_named(tmp_path, dropouts):
+def test_a_killed_node_is_left_out_or_its_loss_is_named(tmp_path, dropouts):
+    """A node that is killed while it works is left out, or its loss is named."""
     for k in range(3):
         ledger(tmp_path, k)
     with Sites(tmp_path / "sites", nodes(tmp_path, pipe=1, trust="no_curator"), tls=False) as sites:
@@ -211,7 +213,7 @@ def killed_at_work(sites, name, stage):
 
 
 def commands(session):
-    """Of the processes of a session."""
+    """List the command lines of the processes of a session."""
     command_lines = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -223,7 +225,8 @@ def commands(session):
 
 
 @pytest.mark.parametrize("everywhere", [True, False])
-def test_a_shard_of_a_node_that_is_killed_is_done_by_another_or_named(tmp_path, everywhere):
+def test_a_killed_nodes_shard_is_done_by_another_or_named(tmp_path, everywhere):
+    """The shard of a node that is killed is done by another node, or its loss is named."""
     pytest.importorskip("pyarrow")
     settings = []
     for k in range(3):

@@ -50,7 +50,8 @@ def plain(x, owners):
     return sum((x[i] for i in owners), np.zeros(5, dtype=np.uint64))
 
 
-def test_every_pattern_of_four_owners_who_leave_ends_in_their_sum_or_in_a_named_error():
+def test_every_pattern_of_departures_ends_in_a_sum_or_an_error():
+    """Every pattern of four owners who leave ends in their sum or in a named error."""
     x = vectors(range(4))
     sums = errors = 0
     for stages in product((1, 2, 3, 9), repeat=4):
@@ -166,7 +167,7 @@ def test_what_the_server_sees_of_a_vector_is_uniform():
 
 
 def coalition_sees(x, threshold, trials):
-    """What the server and owner 0 of five cannot account for of the vectors of 1 to 3, (trials, 3).
+    """Return the part of the vectors of 1 to 3 that the server and owner 0 of five cannot account for, (trials, 3).
 
     They know what 0 knows, the own masks of those who arrived, which are opened, and the key of 4, which is opened too as it
     vanished before its vector.
@@ -187,8 +188,11 @@ def coalition_sees(x, threshold, trials):
     return seen
 
 
-def test_below_the_threshold_a_coalition_sees_the_same_of_any_vectors_with_the_same_sum():
-    """What is left of three vectors is their sum and, beside it, uniform: equal in law whoever has what."""
+def test_small_coalitions_see_nothing_but_the_sum():
+    """Below the threshold, a coalition sees the same of any vectors with the same sum.
+
+    The three vectors leave their sum and otherwise uniform numbers: equal in law whoever has which vector.
+    """
     trials = 60
     one, other = coalition_sees((5, 0, 2**60), 3, trials), coalition_sees((2**60, 5, 0), 3, trials)
     for seen in (one, other):
@@ -276,7 +280,8 @@ def test_shares_that_open_another_key_are_noticed():
         s.total(agreed, adverts, everybody, sent, wrong)
 
 
-def test_an_owner_reveals_of_another_one_of_two_secrets_and_nothing_to_a_sum_without_it():
+def test_an_owner_reveals_one_of_anothers_two_secrets():
+    """An owner reveals one of another's two secrets, and nothing to a sum without it."""
     x = vectors(range(4))
     keys, adverts = zip(*(s.advertise() for _ in x), strict=True)
     adverts = dict(enumerate(adverts))
@@ -292,7 +297,7 @@ def test_an_owner_reveals_of_another_one_of_two_secrets_and_nothing_to_a_sum_wit
 
 
 def opened_by_two_lists(owners, colluders, threshold, least):
-    """Whether some two lists of arrivals, with one owner and without it, get both its secrets opened; all splits are tried.
+    """Check whether two lists of arrivals, with an owner and without it, open both its secrets; all splits are tried.
 
     Owner 0 is on its own list. Those who collude tell what they know of both secrets, whatever they are told.
     """
@@ -314,7 +319,7 @@ NUMBERS = [(n, c, gone) for n in range(2, 11) for c in range(n) for gone in (Non
 
 
 def invited(owners, colluders, dropouts):
-    """What an invitation with these numbers agrees on, or None."""
+    """Return the numbers that an invitation agrees on, or None where it is refused."""
     try:
         return invite(1.0, owners, 2, dropouts=dropouts, colluders=colluders).agreed
     except ValueError:

@@ -68,7 +68,8 @@ def check(outcome, errors, invitation, whose=None):
 
 
 @pytest.mark.parametrize("seed", range(effort(30, 600)))
-def test_a_server_that_garbles_what_it_passes_on_gets_named_errors_and_no_wrong_sum(seed, signers):
+def test_a_garbling_server_gets_named_errors_and_no_wrong_sum(seed, signers):
+    """A server that garbles what it passes on gets named errors and no wrong sum."""
     rng, invitation, everybody = np.random.default_rng(seed), invite(), signed(signers) if seed % 2 else sites()
     where = (str(rng.choice(["share", "mask", "reveal", "confirm"][: 3 + seed % 2])), int(rng.integers(N)))
     change = lambda stage, i, received: tamper(rng, received) if (stage, i) == where else received
@@ -76,7 +77,8 @@ def test_a_server_that_garbles_what_it_passes_on_gets_named_errors_and_no_wrong_
 
 
 @pytest.mark.parametrize("seed", range(effort(30, 600)))
-def test_a_site_that_garbles_what_it_says_is_left_out_or_found_out(seed, signers):
+def test_a_garbling_site_is_left_out_or_found_out(seed, signers):
+    """A site that garbles what it says is left out or found out."""
     rng, invitation, everybody = np.random.default_rng(seed), invite(), signed(signers) if seed % 2 else sites()
     stages = ["advertise", "share", "mask", "reveal", "confirm"][: 4 + seed % 2]
     where = (str(rng.choice(stages)), int(rng.integers(N)))
@@ -105,7 +107,8 @@ def test_messages_said_again_are_out_of_turn():
     assert everybody[0].run_log.answered() == before
 
 
-def test_nothing_is_paid_for_a_run_that_fails_before_a_vector_is_out():
+def test_nothing_is_paid_before_a_vector_is_out():
+    """Nothing is paid for a run that fails before a vector is out."""
     everybody = sites()
     forge = lambda stage, i, received: (
         {j: bytes(len(text)) for j, text in received.items()} if stage == "mask" else received
@@ -124,8 +127,11 @@ def test_a_key_that_everybody_shares_is_none():
     assert "adverts: expected valid public keys" in str(errors[0])
 
 
-def test_a_server_cannot_fill_the_list_of_arrivals_with_others_than_wrote():
-    """It would open the masks that a small sum shares with the rest."""
+def test_a_server_cannot_pad_the_list_of_arrivals():
+    """A server cannot fill the list of arrivals with others than those who wrote.
+
+    It would open the masks that a small sum shares with the rest.
+    """
     invitation, everybody = invite(), sites()
     gone = lambda stage, i, reply: {} if i >= 4 and stage == "share" else reply
     lied = []
@@ -158,7 +164,7 @@ def test_a_server_that_lies_about_who_is_there_reads_no_less(owners, dropouts, c
 
 
 def test_the_same_sites_read_one_sum_where_nobody_lies():
-    """What is tested above can fail: the whole sum is read."""
+    """The sum is read where nobody lies, so that the tests above can fail."""
     invitation = federated.invite(1.0, 6, 2, scaling="none")
     run = Lied([invitation] * 6, [], np.random.default_rng(0))
     run.begin(lambda j, i: False)

@@ -68,7 +68,7 @@ class Door(NamedTuple):
 
 
 def values() -> dict[str, Any]:
-    """What spoils an argument, by what it is; made anew each time, as a generator is used up."""
+    """Return values that spoil an argument, by their kind; made anew each time, as a generator is used up."""
     return {
         "None": None,
         "nan": np.nan,
@@ -111,7 +111,7 @@ def values() -> dict[str, Any]:
 
 
 class Outcome(NamedTuple):
-    """What became of a call.
+    """Outcome of a call.
 
     Attributes:
         error: that it raised, if any.
@@ -147,7 +147,7 @@ INSIDE = {("releases.publish.publish_rounds", "run")}
 
 
 def fault(name: str, outcome: Outcome, argument: str) -> bool:
-    """Whether something was charged and then refused because of an argument."""
+    """Tell whether something was charged and then refused because of an argument."""
     if (name, argument) in INSIDE and outcome.charges:
         return False
     return not (outcome.held or (argument in ANSWERS and outcome.kept))
@@ -168,7 +168,7 @@ def tried(door: Door, ledger: Any = None, **bad: Any) -> Outcome:
 
 @contextmanager
 def watched() -> Iterator[list[str]]:
-    """Whether noise is drawn from the system meanwhile."""
+    """Watch whether noise is drawn from the system meanwhile."""
     drawn: list[str] = []
     system = exact.system
 

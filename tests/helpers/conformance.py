@@ -1,4 +1,4 @@
-"""What every noise law has to do, whoever wrote it."""
+"""Conformance check of noise laws: what every law has to do, whoever wrote it."""
 
 import json
 import pickle

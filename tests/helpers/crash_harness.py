@@ -106,7 +106,7 @@ def release_once(folder, arm, n, say, charge_late):
 
 
 def examine(folder, drew):
-    """What a crash left: None if all is well, else what is wrong."""
+    """Examine what a crash left: None if all is well, else what is wrong."""
     paid = len(Ledger(folder / "ledger", **TOTAL).charges())  # readable, whenever it was killed
     if drew > paid:
         return f"{drew} draws, {paid} charges"

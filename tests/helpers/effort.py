@@ -1,4 +1,4 @@
-"""How much is simulated: little in `make test`, all of it in `make test-evidence`, which runs every week.
+"""Size of simulations: little in `make test`, all of it in `make test-evidence`, which runs every week.
 
 What is marked ``evidence`` runs only there. A short version stays in `make test`, and must notice the same mistakes.
 """

@@ -1,4 +1,4 @@
-"""What replacing one task reveals, computed without the library: quadrature of densities, and draws.
+"""Privacy loss of replacing one task, computed without the library: quadrature of densities, and draws.
 
 One release is Sigma = S0 + w w' + N, N ~ Wishart_d(d - 1 + 2k, theta/2 I), against S0 + u u' + N, in units of K = 1.
 With the extreme eigenvalues a >= 0 >= -b of ww' - uu', both laws can be moved to a ee' + N and b ff' + N, where e and f
@@ -98,7 +98,7 @@ def wishart(rng, n, d, df, scale):
 
 
 def log_density(noise, k, theta):
-    """Of Wishart_d(d - 1 + 2k, theta/2 I) at symmetric matrices (..., d, d), up to a constant; -inf off the cone."""
+    """Compute log Wishart_d(d - 1 + 2k, theta/2 I) at symmetric matrices (..., d, d), up to a constant; -inf off the cone."""
     eigenvalues = np.linalg.eigvalsh(noise)
     inside = eigenvalues[..., 0] > 0
     logs = np.log(np.where(inside[..., None], eigenvalues, 1.0)).sum(-1)
@@ -116,7 +116,7 @@ def estimate(loss, eps):
 
 
 def margin(mean, n, alarm=1e-8):
-    """How far the average of n numbers in [0, 1] may lie from their mean, but for a probability 2 ``alarm``: Bernstein."""
+    """Bound how far an average of n numbers in [0, 1] lies from their mean, but for a probability 2 ``alarm`` (Bernstein)."""
     log = -np.log(alarm)
     return log / (3 * n) + np.sqrt((log / (3 * n)) ** 2 + 2 * mean * (1 - mean) * log / n)
 

@@ -1,4 +1,4 @@
-"""How seldom a test of what is true may fail, on any machine and from any seed; and what draws of a chain are worth in it."""
+"""Tolerances: how seldom a test of what is true may fail, on any machine and from any seed; and what draws are worth."""
 
 import numpy as np
 from numpyro.diagnostics import effective_sample_size
@@ -11,7 +11,7 @@ FAR = 6.0
 
 
 def surprise(one, other):
-    """How rarely two sets of draws are as far apart if they are of one law: Kolmogorov and Smirnov, by what draws are worth.
+    """Compute how rarely two sets of draws of one law are as far apart: Kolmogorov and Smirnov, by what draws are worth.
 
     Draws are (chains, draws), or (draws,) where they are independent.
     """

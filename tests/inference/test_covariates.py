@@ -225,8 +225,11 @@ def of_two_covariates(noise):
     return as_read(60 * np.eye(D + 4) / (D + 4), Gaussian(D + 4, noise), layout_of(LAWS["two covariates"]))
 
 
-def test_density_of_what_is_sampled_is_prior_times_likelihood_times_jacobian():
-    """By autodiff of where slopes are; up to a constant, hence of two places. All else is the model without slopes."""
+def test_density_is_prior_times_likelihood_times_jacobian():
+    """The density over what is sampled is prior times likelihood times the Jacobian of the coordinates.
+
+    By autodiff of where slopes are; up to a constant, hence of two places. All else is the model without slopes.
+    """
     seen, sample, expected, ours = of_two_covariates(1.0), model.model_of("diagonal"), [], []
     plain = seen._replace(covariates=None, sigma=seen.sigma[:-Q, :-Q])
     for away, level in ((np.zeros((D, Q)), 0.3), (np.array([[0.4, -0.2], [0.1, 0.7]]), -0.8)):
@@ -287,7 +290,8 @@ def test_a_task_that_knows_nothing_sends_its_public_numbers():
 
 @pytest.mark.parametrize("change", [lambda X, y: (X[:1], y[:1]), lambda X, y: (1e140 * X, y), lambda X, y: (X, 0 * y)])
 @pytest.mark.filterwarnings("ignore:tasks")
-def test_neighbours_differ_in_one_message_and_in_nothing_that_is_public(change):
+def test_neighbours_differ_in_one_message_alone(change):
+    """Data sets that differ in one task differ in that task's message and in nothing that is public."""
     X, y = rows()
     X2, y2 = list(X), list(y)
     X2[2], y2[2] = change(X[2], y[2])
@@ -357,7 +361,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_cannot_be_read_is_refused_before_anything_is_charged(kind):
+def test_unreadable_covariates_are_refused_before_a_charge(kind):
+    """Covariates that cannot be read are refused before anything is charged."""
     options, words = REFUSED[kind]
     ledger = mp.privacy.Ledger(epsilon=1.0, delta=0.1)
     with pytest.raises(ValueError, match=f"covariates: .*{words}|{words}"):
@@ -426,7 +431,8 @@ def test_with_hardly_any_noise_slopes_are_those_of_all_rows():
     assert (ours["sd"] / error).between(0.6, 1.5).all()
 
 
-def test_slopes_are_found_and_tables_are_in_the_units_that_people_use(shared):
+def test_slopes_are_found_and_told_in_everyday_units(shared):
+    """Slopes are found, and tables give them in the units that people use."""
     table = shared.covariate_slopes()
     assert table.index.to_list() == [(effect, name) for effect in "ab" for name in ("beds", "trauma")]
     truth = (SLOPES / [200, 0.5]).ravel()
@@ -478,8 +484,11 @@ def test_releases_with_other_covariates_are_refused(shared):
         shared_effects([shared.release, mp.release(TASKS, 3.0, reference=turned, covariates=TABLE)])
 
 
-def test_an_owner_with_hardly_a_row_is_expected_where_its_covariates_say(shared):
-    """A row of zeros says nothing: the posterior is the public law of such a task, and a tenth of it that of a stranger."""
+def test_owner_without_rows_is_expected_where_its_covariates_say(shared):
+    """An owner with hardly a row gets the public law of a task with its covariates.
+
+    A row of zeros says nothing: the posterior is the public law of such a task, and a tenth of it that of a stranger.
+    """
     rng = np.random.default_rng(0)
     X = [np.zeros((1, D))] * 2
     newcomers = tasks_of(X, [rng.standard_normal(1) for _ in X], ["N0", "N1"])
@@ -496,8 +505,11 @@ def test_an_owner_with_hardly_a_row_is_expected_where_its_covariates_say(shared)
         task_posteriors(TASKS, shared, covariates=TABLE)
 
 
-def test_weights_of_public_draws_are_those_of_the_release_without_the_own_message(shared):
-    """p(Sigma - v v' | draw) / p(Sigma | draw), of a release of the other tasks, made by hand."""
+def test_weights_of_draws_are_of_the_release_without_the_message(shared):
+    """Public draws are weighted as for the release without the owner's own message.
+
+    p(Sigma - v v' | draw) / p(Sigma | draw), of a release of the other tasks, made by hand.
+    """
     public, i = _Public(shared, 300), int(np.abs(Z[:, 1]).argmax())
     log_weight, khat = public.leave_one_out(TASKS)
     assert khat.max() < 0.7

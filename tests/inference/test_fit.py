@@ -38,7 +38,8 @@ def posterior(data):
     return fit(low_rank, data.train, chains=4, warmup=300, draws=1000, progress_bar=False)  # r-hat far from 1.01
 
 
-def test_posterior_predicts_as_well_as_every_task_alone_and_says_how_well(data, posterior):
+def test_posterior_predicts_no_worse_than_each_task_alone(data, posterior):
+    """The posterior predicts as well as every task alone, and says how well it does."""
     test, alone = data.test, mp.estimators.Ridge().fit(data.train)
     errors = [np.asarray((fitted.predict(test).mean - test.y) ** 2)[test.mask] for fitted in (posterior, alone)]
     worse = errors[0] - errors[1]
@@ -56,7 +57,9 @@ def test_chains_agree_and_the_diagnosis_says_so(posterior):
     assert diagnosis.divergences == 0
 
 
-def test_a_chain_that_could_only_stay_where_it_starts_is_an_error(data):
+def test_a_chain_that_cannot_move_is_an_error(data):
+    """A chain that could only stay where it starts is an error."""
+
     def nowhere(tasks):
         numpyro.sample("W", dist.Normal(0, 1).expand(data.W.shape).to_event(2))
         numpyro.factor("impossible", -jax.numpy.inf)
@@ -87,7 +90,8 @@ def test_diagnosis_turns_trouble_into_advice(posterior):
         (np.nan, "do not use these draws yet"),
     ],
 )
-def test_how_far_chains_are_apart_says_what_their_draws_are_good_for(apart, said):
+def test_advice_on_draws_follows_from_how_far_chains_are_apart(apart, said):
+    """The advice on draws follows from how far apart the chains are."""
     draws = st.norm.ppf((np.arange(8000) + 0.5) / 8000)[np.random.default_rng(0).permutation(8000)].reshape(4, 2000)
     draws[0] += apart  # r-hat is the root of 1 + apart^2 / 4
     assert said in str(diagnose({"x": draws}, {}, remedies=REMEDIES))
@@ -229,7 +233,8 @@ def test_killed_run_goes_on_from_its_checkpoint(data, tmp_path, monkeypatch):
         fit(group_sparse, data.train, checkpoint=file, **QUICK)
 
 
-def test_what_a_curator_says_of_rows_is_as_exact_far_from_zero_as_at_it():
+def test_a_curators_summaries_are_exact_far_from_zero():
+    """A curator's summaries of rows are as exact far from zero as at zero."""
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.standard_normal((2, 9, 2)), np.ones((2, 9, 1))], axis=2)
     W = rng.standard_normal((2, 50, 3, 2))
@@ -343,7 +348,7 @@ def test_other_numbers_do_not_compile_again(data, monkeypatch):
 
 
 def compiled():
-    """How many shapes every program has been compiled for, by part."""
+    """Count the shapes that every program has been compiled for, by part."""
     programs = [p for p in gc.get_objects() if isinstance(p, chains.Program)]
     return {p: [part._cache_size() for part in p if hasattr(part, "_cache_size")] for p in programs}
 

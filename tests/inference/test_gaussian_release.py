@@ -41,7 +41,7 @@ def sampled(sigma, law, tasks):
 
 
 def agrees(draws, expected, error=0.0):
-    """Whether the mean of draws (chain, draw) is this one, within 6 standard errors of either."""
+    """Tell whether the mean of draws (chain, draw) is this one, within 6 standard errors of either."""
     own = draws.std() / np.sqrt(min(float(az.ess(draws)), draws.size))
     return abs(draws.mean() - expected) < 6 * np.hypot(own, error)
 
@@ -107,7 +107,8 @@ def check(draws, weighted):
 
 
 @LONG
-def test_two_features_of_unknown_size_have_the_posterior_that_weighted_draws_of_the_prior_have():
+def test_two_features_agree_with_weighted_draws_of_the_prior():
+    """Two features of unknown size have the posterior that weighted draws of the prior have."""
     law, sigma = Gaussian(2, 1.5), np.array([[4.0, -2.5], [-2.5, -1.0]])  # indefinite
     check(sampled(sigma, law, 5), weighted_draws(np.random.default_rng(1), 400_000, sigma, law, 5, PHI))
 
@@ -124,7 +125,8 @@ def posterior(published):
     return shared_covariance(published, **FAST | {"draws": 600})
 
 
-def test_a_release_has_the_posterior_that_weighted_draws_of_the_prior_have(published, posterior):
+def test_posterior_agrees_with_weighted_draws_of_the_prior(published, posterior):
+    """A release has the posterior that weighted draws of the prior have."""
     law, rng = published.mechanisms[0], np.random.default_rng(1)
     expected = weighted_draws(rng, 100_000, published.sigma[0], law, 40, 1 / 3, trace=40.0)
     draws = {name: posterior.to_arviz()[f"posterior/{name}"].values for name in ("A", "log_phi")}
@@ -223,7 +225,8 @@ def test_every_structure_finds_the_leading_feature(structure):
     assert leading.omega[0, 0] > 3 * leading.omega[[1, 2], [1, 2]].max()
 
 
-def test_a_noise_dominated_release_is_read_by_the_density_of_its_noise():
+def test_noise_dominated_releases_are_read_by_noise_density():
+    """A noise-dominated release is read by the density of its noise."""
     # in the same coordinates only the likelihood of Sigma differs between two kinds of noise
     rng, sigma, laws = np.random.default_rng(0), 40.0 * np.eye(3) + 1.0, (Gaussian(3, 30.0), Wishart(3, 60.0, 0.7))
     reads = [
@@ -255,8 +258,11 @@ def test_fewer_tasks_than_features_have_a_posterior_too(sd):
     assert_allclose(np.trace(A, axis1=-2, axis2=-1).mean(), 3.0, rtol=0.1)
 
 
-def test_with_one_feature_a_replacement_moves_no_more_than_a_zero():
-    """|w^2 - u^2| <= K^2, under noise of variance 2 sd^2: delta by quadrature over the densities themselves."""
+def test_one_feature_replaced_moves_no_more_than_one_zeroed():
+    """With one feature, replacing a task moves the release no more than zeroing it does.
+
+    |w^2 - u^2| <= K^2, under noise of variance 2 sd^2: delta by quadrature over the densities themselves.
+    """
     law = Gaussian(1, 0.7, 1.3)
     x = np.linspace(-15, 17, 400_001)
     p, q = st.norm.pdf(x, 1.3**2, np.sqrt(2) * 0.7), st.norm.pdf(x, 0, np.sqrt(2) * 0.7)

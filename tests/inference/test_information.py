@@ -1,4 +1,4 @@
-"""What a posterior says of itself in words: whether to trust it, how much the release says, which structure it found."""
+"""Summaries of a posterior in words: whether to trust it, how much the release says, which structure it found."""
 
 import json
 
@@ -76,7 +76,8 @@ def test_more_budget_says_more(posteriors):
     assert "says next to nothing" in str(Information(noise={"the spectrum": 5.0}, prior={"the spectrum": 0.95}))
 
 
-def test_a_release_that_says_nothing_leaves_the_prior_and_the_trace(posteriors):
+def test_an_empty_release_leaves_the_prior_and_the_trace(posteriors):
+    """A release that says nothing leaves the prior, weighted by what the trace says."""
     release = observed(posteriors[0.001].release)
     omega = STRUCTURES["full"].prior(D, 20_000, 0)  # at phi = 1
     before, with_release = functionals(omega[None])["the spectrum"][0], spectrum(posteriors[0.001])
@@ -168,7 +169,7 @@ def test_k_hats_turn_into_advice(posteriors, some, mixed):
 
 @pytest.fixture(scope="module")
 def auto():
-    """What "auto" makes of weights that use two features, and of weights along two directions across all features."""
+    """Fit "auto" to weights that use two features, and to weights along two directions across all features."""
     rng = np.random.default_rng(0)
     sparse = np.zeros((4, 480))
     sparse[:2] = rng.standard_normal((2, 480))
@@ -307,7 +308,8 @@ def test_one_feature_has_no_spectrum():
 
 
 @pytest.mark.parametrize("draws", [1, 3])
-def test_draws_too_few_to_judge_are_told_to_be_as_many_as_the_default(draws):
+def test_too_few_draws_to_judge_name_the_default(draws):
+    """Whoever has too few draws to judge is told to take as many as the default."""
     said = diagnose({"log_phi": np.ones((2, draws))}, {}, remedies=REMEDIES)
     assert (
         f"Intervals of log_phi cannot be judged by {draws} draws of a chain: shared_covariance(..., draws=300)"

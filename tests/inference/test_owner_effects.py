@@ -125,7 +125,8 @@ def fitted():
     return tasks, beta, shared, task_posteriors(tasks, shared)
 
 
-def test_owners_err_less_than_alone_and_intervals_hold_what_they_say(fitted):
+def test_owners_err_less_than_alone_and_intervals_cover(fitted):
+    """Owners err less than they do alone, and their intervals cover as often as they say."""
     tasks, beta, _, own = fitted
     table = own.coefficients()
     assert np.mean((own.W - beta) ** 2) < 0.8 * np.mean((table["alone"].to_numpy().reshape(-1, D).T - beta) ** 2)
@@ -142,8 +143,11 @@ def test_an_owner_depends_on_its_own_rows_and_on_what_is_public(fitted):
     assert np.array_equal(task_posteriors(changed, shared).W[:, 3], own.W[:, 3])
 
 
-def test_weights_of_public_draws_are_those_of_the_release_without_the_own_message(fitted):
-    """p(Sigma - v v' | draw) / p(Sigma | draw), by the model's own likelihood, one draw at a time."""
+def test_weights_of_draws_are_of_the_release_without_the_message(fitted):
+    """Public draws are weighted as for the release without the owner's own message.
+
+    p(Sigma - v v' | draw) / p(Sigma | draw), by the model's own likelihood, one draw at a time.
+    """
     tasks, _, shared, _ = fitted
     public = _Public(shared, 300)
     log_weight, khat = public.leave_one_out(tasks)
@@ -211,7 +215,8 @@ def test_natural_units_and_an_intercept_give_predictions_in_them():
 
 
 @pytest.mark.filterwarnings("ignore:tasks")
-def test_columns_in_other_units_than_declared_are_told_to_the_owner(fitted):
+def test_columns_in_other_units_are_told_to_their_owner(fitted):
+    """An owner whose columns are in other units than declared is told so."""
     tasks, _, shared, _ = fitted
     X, y = zip(*map(tasks.rows_of, range(tasks.num_tasks)), strict=True)
     scaled = TaskData.from_lists([X[0] * [1000, 1], *X[1:]], y, features=["a", "b"])

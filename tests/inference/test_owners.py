@@ -43,7 +43,8 @@ def fitted():
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.8, 0.95])
-def test_intervals_cover_weights_and_targets_as_often_as_they_say(fitted, probability):
+def test_intervals_cover_weights_and_targets_as_they_say(fitted, probability):
+    """Intervals cover weights and targets as often as they say."""
     _, test, W, _, _, own = fitted
     draws = own.to_arviz()["posterior/W"].values.reshape(-1, *W.shape)
     tail = (1 - probability) / 2
@@ -161,7 +162,8 @@ def test_the_power_is_integrated_by_every_owners_own_evidence(fitted):
     assert off(task_posteriors(few, shared, power=1.0, draws=5).W) > 0.05
 
 
-def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling_noise(fitted):
+def test_the_plugged_in_shape_is_the_exact_posterior_mean(fitted):
+    """The shape that is plugged in is the posterior mean without its sampling noise."""
     _, _, _, _, shared, _ = fitted
     tree = shared.to_arviz()["posterior"].dataset
     M = tree["A"].values + np.exp(tree["log_phi"].values)[..., None, None] * np.eye(3)
@@ -182,7 +184,8 @@ def test_where_the_release_says_nothing_owners_lose_nothing():
     assert mp.evaluation.nmse(task_posteriors(train, shared, draws=10).predict(test), test) < 1.02 * alone
 
 
-def test_what_is_drawn_for_a_task_does_not_depend_on_the_rows_of_others(fitted):
+def test_draws_for_a_task_ignore_the_rows_of_others(fitted):
+    """The draws for a task do not depend on the rows of other tasks."""
     _, test, _, _, _, own = fitted
     rows = [test.rows_of(i) for i in range(test.num_tasks)]
     longer = [*rows[:-1], tuple(np.concatenate([part, part]) for part in rows[-1])]

@@ -106,7 +106,7 @@ def drawn_noise(rng, law):
 
 
 def as_read(sigma, law, m=M, layout=LAYOUT):
-    """What the model reads of a noisy sum less the noise's mean: as :func:`observed_effects` has it of a release."""
+    """Return what the model reads of a noisy sum less its mean, as :func:`observed_effects` has it of a release."""
     release = mp.Release(
         sigma[None] + law.mean,
         (law,), m, layout.coordinates, mp.privacy.Guarantee(None, None, "a test"), "effects", "none", "", effects=layout,
@@ -145,7 +145,7 @@ def ranks(law, replications, *, structure="full", m=M, warmup=150, draws=19, thi
 
 
 def ranks_among(posterior_draws, truths):
-    """Of true values, (replications,) by functional, among draws (replication, draw, ...)."""
+    """Rank true values, (replications,) by functional, among draws (replication, draw, ...)."""
     of = lambda mu, Omega, level: {
         "mu": mu[..., 0],
         "length of mu": np.linalg.norm(mu, axis=-1),
@@ -175,7 +175,8 @@ def test_posterior_of_every_structure_is_calibrated(structure):
     assert min(uniformity(rank) for rank in ranks_by_name.values()) > 1e-3
 
 
-def test_calibration_catches_a_likelihood_with_a_tenth_of_the_noise():
+def test_calibration_catches_a_tenth_of_the_noise():
+    """The calibration catches a likelihood with a tenth of the noise."""
     ranks_by_name = ranks(
         LAWS["wishart"],
         effort(20, 100),
@@ -202,8 +203,10 @@ def test_expected_second_moment_is_that_of_simulated_messages():
 
 
 @pytest.mark.parametrize(("outcome", "share"), [("number", 1 / 2), ("binary", 1 / 3)])
-def test_log_likelihood_is_the_normal_law_of_all_entries_together(outcome, share):
-    """Beside simulated sums: the mean and the whole covariance of the entries, by simulation, in a normal law.
+def test_log_likelihood_is_the_joint_normal_law_of_all_entries(outcome, share):
+    """The log likelihood is the normal law of all entries of the sum together.
+
+    Beside simulated sums: the mean and the whole covariance of the entries, by simulation, in a normal law.
 
     What is left is what scaling to length one leaves beyond first order, which is more where messages are longer: those of
     numbers, whose effects are a larger part of them.
@@ -239,8 +242,11 @@ def test_gradient_is_right_where_principal_axes_are_not_unique():
     assert np.allclose(slope(x), differences, rtol=1e-4, atol=1e-3)
 
 
-def test_sizes_of_the_spread_are_log_normal_whatever_their_coordinate():
-    """By quadrature over the coordinate: the law's weight, median and quartile."""
+def test_sizes_of_the_spread_are_log_normal():
+    """Sizes of the spread are log-normal, whatever coordinate they are sampled in.
+
+    By quadrature over the coordinate: the law's weight, median and quartile.
+    """
     prior = EffectsPrior(spread=0.4, spread_factor=3.0)
     sized = lambda: model._sizes(prior, 1)
 
@@ -290,7 +296,8 @@ def test_a_contrast_is_the_difference_of_its_effects(shared):
     assert np.isclose(contrast["mean"]["a less b"], table["mean"]["a"] - table["mean"]["b"])
 
 
-def test_the_covariance_of_a_release_of_effects_is_that_of_effects(shared):
+def test_covariance_of_a_release_of_effects_is_that_of_effects(shared):
+    """The shared covariance of a release of effects is the covariance of effects."""
     covariance = mp.inference.shared_covariance(shared.release, warmup=200, progress_bar=False)
     assert isinstance(covariance, SharedEffects)
     assert np.array_equal(covariance.draws("Omega"), shared.draws("Omega"))
@@ -298,7 +305,8 @@ def test_the_covariance_of_a_release_of_effects_is_that_of_effects(shared):
         mp.inference.shared_covariance(shared.release, structure="paper")
 
 
-def test_shape_and_subspace_of_the_effects_are_those_of_omegas_draws(shared):
+def test_shape_and_subspace_are_those_of_omegas_draws(shared):
+    """The shape and the subspace of the effects are those of the draws of Omega."""
     Omega = shared.draws("Omega")
     assert np.allclose(shared.omega, np.mean([D * draw / np.trace(draw) for draw in Omega], axis=0))
     leading = shared.subspace(1)
@@ -416,7 +424,7 @@ def of_two():
 
 
 def test_two_releases_say_more_than_one(of_two):
-    """Of two consortia of one kind: the log likelihood is the sum, so that variances are about half."""
+    """Two consortia of one kind have the sum of their log likelihoods, so that variances are about half."""
     _, first, second, both = of_two
     sd = [mp.inference.shared_effects(each, **SHORT).average_effects()["sd"].mean() for each in (first, second)]
     assert 0.55 < both.average_effects()["sd"].mean() / np.mean(sd) < 0.9
@@ -444,7 +452,8 @@ def test_two_releases_have_the_same_effects_and_an_accuracy_each():
     assert float(of_both) == pytest.approx(float(of_first + of_second) + prior, rel=1e-9)
 
 
-def test_owners_leave_their_message_out_of_their_own_release_alone(of_two):
+def test_owners_leave_their_message_out_of_their_own_release(of_two):
+    """Owners leave their message out of the release that they are in, and of no other."""
     tasks, *_, both = of_two
     own = mp.inference.task_posteriors(tasks, both)
     assert own.diagnose()

@@ -32,7 +32,7 @@ FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
 
 def arrays(value, trace):
-    """What a compiled function may return of a density and a model's trace."""
+    """Keep what a compiled function may return of a density and a model's trace."""
     return value, {
         k: {"value": site["value"]} for k, site in trace.items() if site["type"] in ("sample", "deterministic")
     }
@@ -151,7 +151,8 @@ CALIBRATED = {
         pytest.param("group_sparse", "gaussian", marks=pytest.mark.evidence),
     ],
 )
-def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(structure, law):
+def test_density_of_coordinates_is_the_joint_times_the_jacobian(structure, law):
+    """The density in the sampler's coordinates is the joint density times the Jacobian."""
     rng, law = np.random.default_rng(1), LAWS[law]
     _, A = CALIBRATED[structure][1](rng)
     check_density(structure, law, law.sample(rng, A), rng)
@@ -168,7 +169,8 @@ def has_features_as_axes(observed):
     return bool(np.isin(observed.axes.basis, (0.0, 1.0)).all())
 
 
-def test_axes_are_the_features_unless_what_shows_lies_across_them():
+def test_axes_are_the_features_unless_signal_lies_across_them():
+    """The axes are the features unless what is visible lies across them."""
     axes = lambda clear: has_features_as_axes(observe(LAWS["wishart"].mean + clear, LAWS["wishart"], M, phi=PHI))
     assert axes(np.diag([50.0, 0.0, 0.0]))
     assert axes(np.diag([1.0, 0.5, 0.0]) + 0.3)  # nothing shows
@@ -232,7 +234,8 @@ def check_density(structure, law, sigma, rng):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 4), (3, 2), pytest.param(2, 2, marks=pytest.mark.evidence), (3, 5)])
-def test_contraction_reaches_the_unit_ball_with_the_jacobian_it_says(rows, columns):
+def test_contraction_reaches_the_unit_ball_with_its_jacobian(rows, columns):
+    """The contraction reaches the unit ball with the Jacobian that it reports."""
     Z = np.random.default_rng(0).standard_normal((rows, columns))
 
     @quickly
@@ -252,7 +255,8 @@ ball = quickly(contraction)
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 @pytest.mark.parametrize("prior", latent_weights.PRIORS)
-def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobian(prior, law):
+def test_density_of_latent_weights_has_prior_noise_and_jacobian(prior, law):
+    """The density of latent weights is the prior times the noise times the Jacobian."""
     rng = np.random.default_rng(2)
     W = rng.standard_normal((D, 4))
     sigma = law.sample(rng, W @ W.T)
@@ -335,7 +339,8 @@ def test_a_structure_is_calibrated_on_data_from_its_own_model(structure, law):
 
 
 @pytest.mark.evidence
-def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is():
+def test_calibration_catches_understated_noise():
+    """The calibration catches a sampler that believes the noise to be smaller than it is."""
     ranks_by_name = ranks(*CALIBRATED["group_sparse"], 100, believed=Wishart(D, 14.0, 0.35))
     assert min(uniformity(each) for each in ranks_by_name.values()) < RARE
 
@@ -364,9 +369,8 @@ def few():
 
 
 @pytest.mark.parametrize("structure", ["full", "paper"])
-def test_chains_for_fewer_tasks_than_features_start_where_there_is_a_slope_and_the_release_allows_them_to(
-    few, structure
-):
+def test_chains_of_few_tasks_start_at_an_allowed_point(few, structure):
+    """Chains for fewer tasks than features start where there is a slope and the release allows them to be."""
     read, seen = model_for(structure, few), starts.observed(few)
     value, slope = quickly(jax.value_and_grad(partial(potential_energy, read.model, (seen,), {})))(read.start)
     assert np.isfinite(value)
@@ -389,7 +393,8 @@ def test_fewer_tasks_than_features_have_a_posterior_too(few, structure):
     assert np.isfinite(posterior.omega).all()
 
 
-def test_the_density_of_a_log_chi_square_keeps_its_digits_where_kappa_is_enormous():
+def test_log_chi_square_density_keeps_its_digits_at_huge_kappa():
+    """The density of a log chi-square keeps its digits where kappa is enormous."""
     log_density = quickly(latent_weights.log_density_of_log_chi2)
     for a in (0.7, 3.0, 29.9, 30.1, 500.0):
         x = np.array([-1.2, -0.3, 1e-4, 0.4])

@@ -114,8 +114,11 @@ def simulated_posteriors(replications):
     return {k: np.stack([each[k] for each in usable]) for k in usable[0]}, true
 
 
-def test_weighted_points_are_calibrated_where_their_weights_bear_them():
-    """Which these are depends on the release alone, so that ranks are uniform among them too."""
+def test_weighted_points_are_calibrated_where_weights_suffice():
+    """Weighted points are calibrated wherever their weights are good enough to be used.
+
+    The choice of these releases depends on the releases alone, so that ranks are uniform among them too.
+    """
     posteriors, true = simulated_posteriors(effort(30, 400))
     assert len(true) > 0.3 * effort(30, 400)
     assert min(uniformity(rank) for rank in ranks_among(posteriors, true).values()) > 1e-3

@@ -96,7 +96,8 @@ def test_trace_norm_of_a_vector_is_the_group_laplace_law():
 
 
 @pytest.mark.parametrize(("d", "m"), [(2, 2), (2, 5), (7, 2)])
-def test_trace_norm_integral_agrees_with_quadrature_over_two_singular_values(d, m):
+def test_trace_norm_integral_agrees_with_quadrature(d, m):
+    """The integral over the trace norm agrees with quadrature over two singular values."""
     n = max(d, m)
     density = lambda b, a: (a * b) ** (n - 2) * (b**2 - a**2) * np.exp(-a - b)
     integral = dblquad(density, 0, 60, lambda a: a, 90, epsabs=0, epsrel=1e-9)[0]
@@ -118,7 +119,8 @@ def test_trace_norm_is_normalised_by_importance_sampling(d, m):
     assert error < 0.02 * expected
 
 
-def test_trace_norm_integral_keeps_its_digits_at_the_size_of_real_problems(monkeypatch):
+def test_trace_norm_integral_keeps_its_digits_at_real_sizes(monkeypatch):
+    """The integral over the trace norm keeps its digits at the size of real problems."""
     from mpmtl_prob.models import normaliser
 
     coarse = normaliser._log_singular_value_integral(27, 112)
@@ -191,7 +193,8 @@ def prox(prior, W, threshold):
         *((prior, (3, 5), "float32") for prior in NORMS),
     ],
 )
-def test_smoothed_gradient_is_that_of_the_moreau_envelope_and_the_value_is_exact(prior, shape, precision):
+def test_smoothed_gradient_is_the_moreau_envelopes(prior, shape, precision):
+    """The smoothed gradient is that of the Moreau envelope, and the value is exact."""
     W = np.random.default_rng(3).standard_normal(shape).astype(precision)
     rate, gamma = np.asarray(1.4, precision), np.asarray(0.8, precision)
     rtol = 2e-4 if precision == "float32" else 1e-9
@@ -273,7 +276,8 @@ def test_shifted_wishart_draws_have_its_moments():
         assert st.kstest((draws[:, i, 1, 1, 1] - law.loc[1, 1, 1]) / 0.5, st.chi2(df).cdf).pvalue > RARE
 
 
-def test_shifted_wishart_outside_its_support_is_minus_infinity_with_finite_gradients():
+def test_shifted_wishart_has_finite_gradients_off_its_support():
+    """Outside its support the shifted Wishart law is minus infinity with finite gradients."""
     d = 3
     density = lambda sigma, loc, df, scale: ShiftedWishart(loc, df, scale, validate_args=False).log_prob(sigma)
     both, sigma = quickly(jax.value_and_grad(density, (0, 1, 2, 3))), 2 * np.eye(d)
@@ -301,7 +305,8 @@ def test_shifted_wishart_batches():
     assert kept.tolist() == [False, True, True, True, True]
 
 
-def test_shifted_gaussian_has_independent_entries_on_and_below_the_diagonal():
+def test_shifted_gaussian_has_independent_lower_entries():
+    """The shifted Gaussian law has independent entries on and below the diagonal."""
     d, sd = 3, 0.7
     loc = spd(np.random.default_rng(0), d)
     law = ShiftedGaussian(loc, sd)
@@ -316,7 +321,8 @@ def test_shifted_gaussian_has_independent_entries_on_and_below_the_diagonal():
 
 
 @pytest.mark.parametrize("make", [positive_definite_above, between_zero_and])
-def test_unconstrained_coordinates_fill_the_set_with_the_right_jacobian(make):
+def test_unconstrained_coordinates_have_the_right_jacobian(make):
+    """Unconstrained coordinates fill the set, with the right Jacobian."""
     d, rng = 3, np.random.default_rng(5)
     bound = spd(rng, d)
     constraint = make(bound)

@@ -1,4 +1,4 @@
-"""What one release gives away: the closed forms against quadrature, Monte Carlo and reference figures."""
+"""Privacy loss of one release: the closed forms against quadrature, Monte Carlo and reference figures."""
 
 import json
 from dataclasses import replace
@@ -75,7 +75,8 @@ def by_integration(epsilon, shape, theta):
 
 
 @pytest.mark.parametrize("deviations", [3.0, 4.6, 6.0])
-def test_delta_is_right_up_to_the_largest_shape_and_laws_beyond_are_refused(deviations):
+def test_delta_is_right_up_to_the_largest_shape(deviations):
+    """Delta is right up to the largest shape parameter, and laws beyond it are refused."""
     largest = Wishart(3, 2 + 2 * LARGEST_SHAPE, 1.0)
     for mu in (0.3, 3.0):  # Gamma noise of so large a k is next to Gaussian noise of so many standard deviations
         shape, theta, epsilon = LARGEST_SHAPE, 1 / (mu * np.sqrt(LARGEST_SHAPE)), mu * (deviations + mu / 2)
@@ -118,13 +119,15 @@ def test_a_probability_is_rounded_up_and_known_to_enough_bits():
     assert rounded_up(lambda: arb(0, 2)) == 1
 
 
-def test_calibrated_noise_keeps_the_smallest_promise_to_the_last_digit():
+def test_calibrated_noise_keeps_the_smallest_promise():
+    """Calibrated noise keeps the smallest promise to the last digit."""
     law = calibrate(1e-6, 1e-9, 4, adjacency="zero_out")
     for direction in ("add", "remove"):
         assert by_definition(1e-6, law.shape, law.theta, direction, exactly=True) <= 1e-9
 
 
-def test_upper_tails_keep_the_digits_that_one_minus_lower_tails_lose():
+def test_upper_tails_keep_the_digits_that_lower_tails_lose():
+    """Upper tails keep the digits that one minus a lower tail loses."""
     for shape, theta, epsilon in ((3.0, 0.3, 3.0), (48.0, 1.0, 0.5)):
         exact = by_definition(epsilon, shape, theta, "remove")
         assert delta_remove(epsilon, shape, theta) == pytest.approx(exact, rel=1e-11, abs=0)
@@ -160,7 +163,8 @@ def test_pinned_figures():
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_the_papers_noise_has_delta_one_minus_exp_minus_eps_at_every_finite_eps(epsilon):
+def test_the_papers_noise_has_the_same_large_delta_at_every_eps(epsilon):
+    """The papers' noise has delta = 1 - exp(-eps) at every finite eps."""
     for at in (0.0, epsilon, 10 * epsilon, 100.0):
         assert delta_add(at, 1.0, 1 / epsilon) == pytest.approx(-np.expm1(-epsilon), rel=1e-12)
 
@@ -226,7 +230,8 @@ def test_k_near_one_approaches_the_exponential_case(theta, epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
-def test_many_degrees_of_freedom_approach_gaussian_noise_of_the_same_variance(epsilon):
+def test_many_degrees_of_freedom_approach_gaussian_noise(epsilon):
+    """Wishart noise with many degrees of freedom approaches Gaussian noise of the same variance."""
     gap = []
     for shape in (1e3, 1e5, 1e7):
         theta = 1 / np.sqrt(shape)  # the Gamma noise has variance 1

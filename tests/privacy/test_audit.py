@@ -66,7 +66,8 @@ def test_the_support_gives_the_papers_mechanism_away(epsilon, d, view):
 
 
 @SIZES
-def test_the_support_gives_it_away_at_the_papers_own_delta_on_school_too(epsilon, d):
+def test_the_support_attack_works_at_the_papers_delta_on_school(epsilon, d):
+    """The support gives the papers' noise away at the papers' own delta on the School data too."""
     claim = Bound(epsilon, 1.5e-3, "zero_out")
     assert audit.support(PaperWishart(d, epsilon), claim, trials=3000, progress_bar=False, exact=False).broken
 
@@ -100,7 +101,8 @@ def test_no_audit_breaks_the_repaired_mechanism(d):
     ],
     ids=lambda law: f"{law.kind} {law.num_features}",
 )
-def test_the_likelihood_ratio_touches_the_proved_curve_and_stays_under_it(law):
+def test_the_likelihood_ratio_touches_the_proved_curve(law):
+    """The likelihood ratio touches the proved curve and stays under it."""
     report = audit.likelihood_ratio(
         law, audit.own_claim(law, adjacency="zero_out"), progress_bar=False, exact=False, confidence=SURE
     )
@@ -139,7 +141,8 @@ def test_rounds_together_touch_the_composed_curve():
     ],
     ids=lambda laws: " ".join(law.kind for law in laws),
 )
-def test_a_replacement_touches_the_theorems_curve_and_stays_under_it(laws):
+def test_a_replacement_touches_the_theorems_curve(laws):
+    """Replacing a task touches the theorem's curve and stays under it."""
     report = audit.likelihood_ratio(
         laws, audit.own_claim(laws, adjacency="replace"), progress_bar=False, exact=False, confidence=SURE
     )
@@ -158,7 +161,8 @@ def test_a_replacement_touches_the_theorems_curve_and_stays_under_it(laws):
 
 
 @pytest.mark.parametrize("law", [Wishart(3, 2 + 2 * 4.0, 0.5), PaperWishart(3, 0.7), Quantile(2.0)])
-def test_where_the_theorem_gives_something_up_a_replacement_stays_under_its_curve(law):
+def test_a_replacement_stays_under_a_loose_curve(law):
+    """A replacement stays under the theorem's curve where the theorem gives something up."""
     report = audit.likelihood_ratio(
         law,
         audit.own_claim(law, adjacency="replace"),
@@ -192,7 +196,8 @@ def test_no_audit_breaks_what_is_calibrated_for_a_replacement(test):
         assert not test(law, promise, view=view, trials=3000, progress_bar=False, exact=False, confidence=SURE).broken
 
 
-def test_a_tenth_of_the_noise_that_a_replacement_needs_is_found_out():
+def test_a_tenth_of_the_noise_is_found_out():
+    """An audit finds out a tenth of the noise that a replacement needs."""
     law, promise = calibrate(1.0, 1e-3, 5), Bound(1.0, 1e-3, "replace")
     tenth = Wishart(5, law.df, law.scale / 10)
     assert audit.likelihood_ratio(tenth, promise, trials=3000, progress_bar=False, exact=False, confidence=SURE).broken
@@ -211,7 +216,8 @@ FEW = 10  # features where not one entry of any release may show anything: exact
 
 
 @pytest.mark.parametrize("least", [calibrate, calibrate_gaussian], ids=["Wishart", "Gaussian"])
-def test_a_sum_of_doubles_shows_what_was_added_and_one_on_the_lattice_does_not(least):
+def test_sums_of_doubles_leak_and_lattice_sums_do_not(least):
+    """A sum of doubles shows what was added, and a sum on the lattice does not."""
     claim, options = Bound(0.1, 1.46e-3, "replace"), {"trials": 100, "progress_bar": False}
     doubles = audit.representable(least(0.1, 1.46e-3, 27), claim, exact=False, num_tasks=139, **options)
     assert doubles.absent.min() > 0 > doubles.present.max()  # the data set is named, every time
@@ -222,7 +228,8 @@ def test_a_sum_of_doubles_shows_what_was_added_and_one_on_the_lattice_does_not(l
     assert not lattice.broken
 
 
-def test_another_order_of_summation_hides_little_in_doubles_and_is_nothing_on_the_lattice():
+def test_summation_order_hides_little_in_doubles():
+    """Another order of summation hides little in doubles and changes nothing on the lattice."""
     claim, options = Bound(0.1, 1.46e-3, "replace"), {"progress_bar": False, "shuffled": True}
     doubles = options | {"num_tasks": 139, "trials": effort(1000, 3000), "exact": False, "confidence": SURE}
     assert audit.representable(calibrate(0.1, 1.46e-3, 27), claim, **doubles).broken
@@ -231,7 +238,8 @@ def test_another_order_of_summation_hides_little_in_doubles_and_is_nothing_on_th
     assert not lattice.present.any()
 
 
-def test_what_a_release_publishes_is_reachable_from_both_data_sets():
+def test_a_release_is_reachable_from_both_data_sets():
+    """A published release can be reached from both data sets."""
     rng = np.random.default_rng(0)
     first, second = (rng.standard_normal((5, 40)) for _ in range(2))
     second[:, 1:] = first[:, 1:]
@@ -278,7 +286,9 @@ def test_a_draw_of_too_little_noise_is_found():
     assert not audit.likelihood_ratio(law, audit.own_claim(law, adjacency="zero_out"), sampler=right, **options).broken
 
 
-def test_a_bought_clip_norm_that_costs_more_than_is_said_is_found():
+def test_a_clip_norm_that_costs_more_than_said_is_found_out():
+    """An audit finds a private clip norm that costs more than is said."""
+
     class Dearer(Quantile):
         def draw(self, norms, grid, quantile, source):
             return Quantile(20 * self.epsilon).draw(norms, grid, quantile, source)
@@ -289,7 +299,8 @@ def test_a_bought_clip_norm_that_costs_more_than_is_said_is_found():
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
-def test_a_ledger_counts_all_that_it_paid_for_and_an_audit_finds_no_more(adjacency):
+def test_a_ledger_counts_all_it_paid_and_audits_find_no_more(adjacency):
+    """A ledger counts all that it paid for, and an audit finds no more than that."""
     book = Ledger(epsilon=5.0, delta=0.05, adjacency=adjacency)
     W = np.random.default_rng(0).standard_normal((3, 8))
     for epsilon in (0.5, 0.8):
@@ -407,14 +418,18 @@ def test_a_bad_argument_is_named(attempt, name):
 
 
 @as_written
-def test_what_the_documentation_prints_is_what_the_library_prints():
+def test_the_documentation_prints_what_the_library_prints():
+    """The documentation prints what the library prints."""
     page = Path(__file__).parents[2] / "docs" / "privacy.md"
     failed, tried = doctest.testfile(str(page), module_relative=False)
     assert failed == 0 < tried
 
 
-def test_an_explicit_threshold_gives_the_limits_of_its_two_counts():
-    """By SciPy's exact intervals of binomial counts, and by hand: 80 of 100 above without the task, 30 with it."""
+def test_an_explicit_threshold_gives_the_limits_of_two_counts():
+    """An explicit threshold gives the confidence limits of its two counts.
+
+    By SciPy's exact intervals of binomial counts, and by hand: 80 of 100 above without the task, 30 with it.
+    """
     scores = lambda above: np.repeat([1.0, -1.0], [above, 100 - above])
     low = stats.binomtest(80, 100).proportion_ci(1 - 2 * 0.0025, "exact").low
     high = stats.binomtest(30, 100).proportion_ci(1 - 2 * 0.0025, "exact").high

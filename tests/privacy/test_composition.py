@@ -36,7 +36,8 @@ def gamma_law(shape, theta):
     return Wishart(2, 1 + 2 * shape, theta / 2)
 
 
-def test_composed_deltas_reproduce_the_reference_figures_within_its_grid():
+def test_composed_deltas_reproduce_the_reference_figures():
+    """Composed deltas reproduce the reference figures within their grid."""
     if not REFERENCE.exists():
         pytest.skip("the reference figures are not beside this checkout")
     for row in json.loads(REFERENCE.read_text())["composed"]:
@@ -103,7 +104,8 @@ def test_equal_rounds_are_their_sums_one_by_one_and_not_below(T):
             assert exact <= getattr(composed, direction)(at) < exact * (1 + 1e-8) + 1e-30
 
 
-def test_gaussian_rounds_compose_exactly_and_through_the_grid_alike():
+def test_gaussian_rounds_compose_alike_exactly_and_on_the_grid():
+    """Gaussian rounds compose to the same delta in closed form and on the grid."""
     law = Gaussian(3, 4.0)
     assert compute_delta(0.5, (law,) * 9, "zero_out") == pytest.approx(
         delta_gaussian(0.5, 3 * law.mu("zero_out")), rel=1e-12
@@ -116,7 +118,8 @@ def test_gaussian_rounds_compose_exactly_and_through_the_grid_alike():
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.3])
-def test_the_pessimistic_side_is_not_below_the_truth_even_where_delta_is_tiny(mu):
+def test_the_pessimistic_side_covers_even_a_tiny_delta(mu):
+    """The pessimistic side is not below the truth even where delta is tiny."""
     rounds = tuple(Gaussian(2, (1 + 1e-6 * t) / np.sqrt(2) / mu) for t in range(30))
     together = np.sqrt(sum(law.mu("zero_out") ** 2 for law in rounds))
     through_the_grid = profile((*rounds, gamma_law(96.0, 1e6)), "zero_out").add
@@ -184,7 +187,8 @@ def test_a_bought_quantile_costs_what_pure_privacy_costs():
     assert upper - lower < 0.01 * exact
 
 
-def test_a_bought_quantile_costs_a_replacement_what_it_costs_a_zeroed_task():
+def test_a_private_quantile_costs_replacing_what_zeroing_costs():
+    """A private quantile costs a replaced task what it costs a zeroed task."""
     law = Quantile(0.4)
     assert compute_delta(0.2, law, "replace") == pytest.approx(compute_delta(0.2, law, "zero_out"), rel=1e-12)
     # at worst it says which of two data sets it is with odds e^{0.4}: a mixture of the release's own curve, moved
@@ -193,7 +197,8 @@ def test_a_bought_quantile_costs_a_replacement_what_it_costs_a_zeroed_task():
     assert exact * (1 - 1e-9) <= compute_delta(1.0, (release, law)) <= exact * 1.01
 
 
-def test_the_papers_rounds_under_replacement_have_one_delta_at_every_eps():
+def test_the_papers_rounds_have_one_delta_at_every_eps():
+    """Under replacement, the papers' rounds have one delta at every eps."""
     budgets = [0.1, 0.2, 0.05]
     rounds = tuple(PaperWishart(4, budget) for budget in budgets)
     for at in (0.0, 0.5, 3.0):

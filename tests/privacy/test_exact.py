@@ -57,7 +57,8 @@ def test_few_bits_are_not_enough():
     [LAWS[0], pytest.param(LAWS[1], marks=pytest.mark.evidence), LAWS[2]],
     ids=lambda law: type(law).__name__,
 )
-def test_what_is_published_has_the_law_that_simulations_draw_from(law):
+def test_published_matrices_have_the_law_of_simulations(law):
+    """Published matrices have the law that simulations draw from."""
     published = draws(law, PUBLISHED)
     simulated = law.sample(np.random.default_rng(0), np.zeros((20_000, 3, 3)))
     assert np.array_equal(published, np.swapaxes(published, 1, 2))
@@ -73,7 +74,8 @@ def test_what_is_published_has_the_law_that_simulations_draw_from(law):
 
 
 @pytest.mark.parametrize("law", LAWS[3:], ids=lambda law: type(law).__name__)
-def test_published_vectors_have_the_law_that_simulations_draw_from(law):
+def test_published_vectors_have_the_law_of_simulations(law):
+    """Published vectors have the law that simulations draw from."""
     published, simulated = draws(law, PUBLISHED), law.sample(np.random.default_rng(0), np.zeros((20_000, 3)))
     for statistic in (lambda b: b[:, 0], lambda b: np.linalg.norm(b, axis=1), lambda b: b @ [0.6, -0.48, 0.64]):
         assert stats.ks_2samp(statistic(published), statistic(simulated)).pvalue > RARE
@@ -85,7 +87,8 @@ def test_gamma_numbers_follow_their_law(shape):
     assert stats.kstest(drawn, stats.gamma(shape).cdf).pvalue > RARE
 
 
-def test_a_clip_norm_is_drawn_with_the_probabilities_of_the_exponential_mechanism():
+def test_a_clip_norm_follows_the_exponential_mechanism():
+    """A clip norm is drawn with the probabilities of the exponential mechanism."""
     law, norms, grid = Quantile(1.0), np.array([0.5, 1.5, 1.6, 3.5]), np.array([1.0, 2.0, 4.0])
     weights = np.exp(-0.5 * np.abs(np.array([1, 3, 4]) - 2))
     drawn = [law.draw(norms, grid, 0.5, exact.seeded(4, i)) for i in range(4000)]
@@ -124,7 +127,8 @@ def test_the_systems_bits_are_asked_for_once_each(monkeypatch):
 
 
 @pytest.mark.parametrize(("clip", "d", "m"), [(1.0, 27, 139), (0.7, 5, 40), (3.3, 293, 41), (1e-8, 3, 8)])
-def test_messages_on_the_lattice_are_close_and_never_longer_than_the_clip_norm(clip, d, m):
+def test_lattice_messages_are_close_and_within_the_clip_norm(clip, d, m):
+    """Messages on the lattice are close to the given ones and never longer than the clip norm."""
     law = Wishart(d, d + 99.0, clip**2)
     h = lattice.step(clip, d, m, [law])
     W = np.random.default_rng(0).standard_normal((d, m)) * clip
@@ -141,7 +145,8 @@ def test_messages_on_the_lattice_are_close_and_never_longer_than_the_clip_norm(c
     assert np.linalg.norm(np.delete(cut, 1, axis=1) - short, axis=0).max() <= (lattice.ERROR + h / clip) * clip
 
 
-def test_second_moments_on_the_lattice_do_not_depend_on_the_order_of_the_tasks():
+def test_lattice_second_moments_ignore_the_order_of_tasks():
+    """Second moments on the lattice do not depend on the order of the tasks."""
     rng = np.random.default_rng(1)
     W, h = rng.standard_normal((27, 139)), 2.0**-13
     cut = sent(W, 1.0, h)

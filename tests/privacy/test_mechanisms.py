@@ -35,7 +35,8 @@ def test_wishart_density_is_scipys(law):
     assert law.log_prob(sigma[0], sigma[0] + 1e-3 * np.eye(3)) == -np.inf
 
 
-def test_gaussian_density_integrates_to_one_over_the_free_entries():
+def test_gaussian_density_integrates_to_one_over_free_entries():
+    """The Gaussian density integrates to one over the free entries."""
     at, step = np.linspace(-6, 6, 41, retstep=True)  # on which a sum of so smooth a density is its integral
     x, y, z = np.meshgrid(at, at, at)
     density = np.exp(Gaussian(2, 0.8).log_prob(np.stack([x, y, y, z], axis=-1).reshape(-1, 2, 2), np.zeros((2, 2))))

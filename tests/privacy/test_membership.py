@@ -1,4 +1,4 @@
-"""What an attacker learns who knows a task's message and not the others'."""
+"""Membership inference by an attacker who knows a task's message and not the others'."""
 
 from dataclasses import replace
 
@@ -21,7 +21,8 @@ def test_the_factor_is_a_density_on_the_circle():
     assert integrate.quad(factor, 0, 2 * np.pi)[0] / (2 * np.pi) == pytest.approx(1, rel=1e-8)
 
 
-def test_the_factor_is_the_ratio_of_directions_with_and_without_the_task():
+def test_the_factor_compares_directions_with_and_without_a_task():
+    """The factor is the ratio of the densities of directions with the task and without it."""
     # m = 4 normal vectors given their second moment: whitened, any of them is a column of a Haar-distributed frame
     rng, m = np.random.default_rng(0), 4
     A = np.diag([9.0, 1.0])
@@ -71,7 +72,8 @@ def played(law, cases, draws, seed):
     [LAWS["wishart"], pytest.param(LAWS["gaussian"], marks=pytest.mark.evidence)],
     ids=["wishart", "gaussian"],
 )
-def test_of_the_tasks_given_a_probability_as_many_are_in_the_release(law):
+def test_membership_probabilities_are_as_often_right_as_they_say(law):
+    """Among tasks that are given a probability, as many as it says are in the release."""
     n = effort(750, 1500)
     said = expit(played(law, n, effort(4000, 5000), 1))
     there = np.repeat([True, False], n)

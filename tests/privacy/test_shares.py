@@ -41,7 +41,8 @@ def test_a_sum_of_shares_is_a_share_of_the_summed_variance(sds):
 
 
 @pytest.mark.parametrize("s", [4.0, 16.0, 60.0])
-def test_it_has_nearly_the_probabilities_of_a_rounded_real_number(s):
+def test_shares_are_almost_rounded_real_normal_numbers(s):
+    """A discrete normal number has nearly the probabilities of a rounded real one."""
     k, p = discrete(s, int(8 * s))
     real = norm.cdf((k + 0.5) / s) - norm.cdf((k - 0.5) / s)
     tail = np.abs(k) <= 6 * s  # where differences of cdf have digits
@@ -122,7 +123,8 @@ def test_a_share_is_drawn_exactly_whatever_the_step(monkeypatch):
         assert np.array_equal(law.draw_share(few), share)
 
 
-def test_nothing_is_drawn_of_a_size_that_is_not_known_well_enough():
+def test_shares_of_badly_known_size_are_not_drawn():
+    """Nothing is drawn of a size that is not known well enough."""
     with pytest.raises(exact.Undecided):
         exact.Draws(lambda *_: pytest.fail("drawn")).discrete_normal(arb(4000, 1e-12))
 

@@ -137,7 +137,8 @@ def test_a_released_delta_is_the_one_that_the_noise_has(short):
 
 @pytest.mark.parametrize("short", [np.float16, np.float32])
 @pytest.mark.parametrize("loss", [estimators.LeastSquares(), estimators.Logistic()], ids=["squared", "logistic"])
-def test_an_average_with_short_bounds_has_the_noise_of_the_numbers_they_stand_for(short, loss):
+def test_an_average_with_short_bounds_has_the_same_noise(short, loss):
+    """An average with short bounds has the noise of the numbers that they stand for."""
     labels = TaskData.from_lists(TASKS.X, np.sign(TASKS.y))
     bounds = {"penalty": short(0.3), "row_norm": short(0.7), "target_bound": short(1.3)}
     guarantees = [
@@ -148,7 +149,8 @@ def test_an_average_with_short_bounds_has_the_noise_of_the_numbers_they_stand_fo
 
 
 @pytest.mark.parametrize("short", [np.float16, np.float32, np.int8])
-def test_a_ball_of_short_numbers_is_the_ball_of_the_numbers_they_stand_for(short):
+def test_a_ball_of_short_numbers_is_the_ball_of_their_values(short):
+    """A ball of short numbers is the ball of the numbers that they stand for."""
     sizes = [short(7), short(3), short(5)] if short is np.int8 else [short(0.3), short(0.7), short(1.1)]
     ball, same = Ball(None, *sizes), Ball(None, *map(float, sizes))
     assert ball == same

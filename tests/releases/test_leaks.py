@@ -231,7 +231,8 @@ NO_NUMBERS = {
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("bad", NO_NUMBERS)
-def test_what_is_no_number_is_a_named_error_that_does_not_show_it(bad):
+def test_values_that_are_no_numbers_are_refused_and_not_shown(bad):
+    """A value that is not a number is refused by a named error that does not show it."""
     value, good = NO_NUMBERS[bad], [1.0, 2.0]
     frame = {"task": [0, 1], "x": good, "y": good}
     cell = value[1] if isinstance(value, list) else value

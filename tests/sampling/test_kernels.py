@@ -64,7 +64,7 @@ def shortly(*names):
 
 
 def warmup_of(kernel):
-    """Of NUTS as many iterations as a run can be stopped in."""
+    """Return the length of a warm-up: for NUTS as many iterations as a run can be stopped in."""
     return 60 if isinstance(kernel, NUTS) else 4
 
 
@@ -134,7 +134,7 @@ class Count(NamedTuple):
 
 
 class Counting(MCMCKernel):
-    """Whose draws are the numbers of its steps."""
+    """Kernel whose draws are the numbers of its steps."""
 
     sample_field = "z"
 
@@ -262,7 +262,8 @@ def test_private_rounds_at_temperature_zero_are_the_algorithm(name, tasks):
     assert sampled.guarantee == fitted.guarantee
 
 
-def test_private_rounds_spend_the_budget_of_every_round_before_noise_is_drawn(tasks, tmp_path):
+def test_private_rounds_pay_for_every_round_before_drawing(tasks, tmp_path):
+    """Private rounds spend the budget of every round before any noise is drawn."""
     options = {"clip": 4.0, "rounds": T, "mechanism": "calibrated", "delta": 1e-3, "curvature": 100.0}
     estimator = partial(mp.estimators.LowRank, 0.8, **options)
     spent = {}

@@ -174,7 +174,8 @@ def test_a_formula_makes_the_columns_that_formulaic_makes(tmp_path):
     np.testing.assert_allclose(built["age:insurance[private]"], (frame["age"] - 60) * private, rtol=1e-12)
 
 
-def test_centres_and_scales_of_what_is_built_are_near_those_of_such_rows(tmp_path):
+def test_built_columns_are_centred_like_the_rows_they_describe(tmp_path):
+    """Centres and scales of built columns are near those of rows as described."""
     text = changed(('row = "patient"', f'row = "patient"\nformula = "{FORMULA}"'), ("[release]", MORE))
     schema, rng, n = study(tmp_path, text), np.random.default_rng(1), 20_000
     frame = pd.DataFrame(
@@ -292,7 +293,8 @@ DROPPED = 'scale = 15\nmissing = "drop"'
 CLIPPED = 'scale = 15\nmissing = "indicator"\nrange = [0, 120]\nout_of_range = "clip"'
 
 
-def test_missing_unknown_and_out_of_range_cells_become_what_the_study_says():
+def test_bad_cells_become_what_the_study_says():
+    """Missing, unknown and out-of-range cells become what the study says."""
     frame = patients("H2").astype(object)
     frame.loc[0, "age"], frame.loc[1, "age"], frame.loc[2, "insurance"], frame.loc[3, "stay"] = (
         None,
@@ -359,7 +361,8 @@ def test_several_rows_of_a_person_are_refused_with_what_to_do():
         rows(frame, ('row = "patient"', 'row = "patient"\nperson = "id"'))
 
 
-def test_a_draft_of_a_public_example_is_a_study_once_it_is_settled(tmp_path):
+def test_a_draft_of_an_example_is_a_study_once_settled(tmp_path):
+    """A draft of a public example is a study once what it left open is settled."""
     frame = pd.concat([patients(name) for name in IDS]).assign(
         admitted="2024-03-01", name=[f"N{i}" for i in range(192)], region=np.repeat(list("ab"), 96)
     )

@@ -22,7 +22,8 @@ def one_task():
     return TaskData.from_lists([X], [y]), X, y, omega
 
 
-def test_weights_are_the_marginal_likelihood_of_each_snr_times_its_prior(one_task):
+def test_weights_are_the_likelihood_of_each_snr_times_its_prior(one_task):
+    """Weights are the marginal likelihood of each signal-to-noise ratio times its prior."""
     tasks, X, y, omega = one_task
     scale = conjugate.scales(tasks.gram)
     posterior = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
@@ -109,7 +110,8 @@ def test_a_scale_is_a_power_of_the_mean_square(scaling, power):
     assert_allclose(scale[0], [5.0**power, 2.0**power, 2.0**power])  # unseen features as the rarest one seen
 
 
-def test_ridge_solves_the_normal_equations_and_interpolates_without_penalty():
+def test_ridge_solves_the_normal_equations():
+    """Ridge regression solves the normal equations, and interpolates without a penalty."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((4, 6)), rng.standard_normal(4)
     gram = TaskData.from_lists([X], [y]).gram

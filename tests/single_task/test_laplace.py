@@ -63,7 +63,8 @@ def one_task():
 
 
 @pytest.mark.parametrize("d", [1, 2])
-def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_task, d):
+def test_evidence_times_the_mean_ratio_is_the_exact_integral(one_task, d):
+    """The evidence times the mean ratio is the integral of the joint density."""
     X, y, omega = one_task[0][:, :d], one_task[1], one_task[2][:d, :d]
     posterior = laplace.logistic_posteriors(TaskData.from_lists([X], [y]), omega)
     ratio = np.exp(posterior.sample(np.random.default_rng(0), 20_000)["log_ratio"][:, 0])
@@ -87,7 +88,8 @@ def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_
     ("n", "d", "factor", "all_count"),
     [(12, 2, 1.0, True), (40, 3, np.inf, True), (400, 3, 3.0, False), (4000, 3, 3.0, False)],
 )
-def test_modes_and_laplaces_evidence_are_those_of_a_general_optimiser(n, d, factor, all_count):
+def test_modes_and_evidence_are_those_of_a_general_optimiser(n, d, factor, all_count):
+    """Modes and Laplace's evidence are those of a general optimiser."""
     rng = np.random.default_rng(3)
     X, omega = rng.standard_normal((n, d)) * [1.0, 0.5, 0.2][:d], np.eye(d) + 0.4
     log_odds = X @ [2.0, -1.0, 3.0][:d]
@@ -265,7 +267,8 @@ def test_mixture_and_joint_sampling_agree_in_distribution(shared):
         assert surprise(mine + 0.5 * mine.std(), theirs) < RARE
 
 
-def test_the_joint_model_differs_from_the_normal_one_by_the_law_of_the_labels(shared):
+def test_the_joint_model_differs_by_the_law_of_the_labels(shared):
+    """The joint model differs from the normal one by the law of the labels."""
     tasks, _, public = shared
     X, y = tasks.rows_of(0)
     jointly, read, rng, difference = LABELS.jointly(X, y), observed(public.release), np.random.default_rng(0), []
@@ -320,7 +323,8 @@ def test_an_owner_needs_no_row_of_any_other_task(shared, kind, method):
 
 
 @pytest.mark.parametrize("kind", [pytest.param("gaussian", marks=pytest.mark.evidence), "bernoulli"])
-def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(shared, monkeypatch, kind):
+def test_owners_without_their_message_need_no_other_rows(shared, monkeypatch, kind):
+    """Without its own message, too, an owner needs no row of any other task."""
     monkeypatch.setattr(
         leave_one_out, "shared_covariance", partial(shared_covariance, warmup=200)
     )  # a program that there is
@@ -384,7 +388,8 @@ def test_predictions_are_probabilities_with_intervals(shared):
     assert "bernoulli" in own._repr_html_()
 
 
-def test_the_log_score_is_scikit_learns_log_loss_of_probabilities_and_of_log_odds(shared):
+def test_the_log_score_is_scikit_learns_log_loss(shared):
+    """The log score is scikit-learn's log loss, of probabilities and of log odds."""
     from sklearn.metrics import log_loss
 
     tasks = shared[0]
@@ -413,7 +418,8 @@ def test_targets_that_could_be_meant_either_way_are_not_guessed(shared):
 
 
 @pytest.mark.evidence
-def test_later_rounds_of_binary_tasks_are_draws_of_their_posteriors(shared):
+def test_later_rounds_of_binary_tasks_are_posterior_draws(shared):
+    """Later rounds of binary tasks are draws of their posteriors."""
     tasks = shared[0]
     answer = posterior_draws(tasks, likelihood="bernoulli")
     release = mp.release(tasks, epsilon=20.0, rounds=2, respond=answer, adjacency="zero_out")

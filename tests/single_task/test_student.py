@@ -67,7 +67,8 @@ def joint(one_task):
     return [quadrature(one_task, omega) for omega in OMEGAS]
 
 
-def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_task, joint):
+def test_evidence_times_the_mean_ratio_is_the_exact_integral(one_task, joint):
+    """The evidence times the mean ratio is the integral of the joint density."""
     exact, estimated, error = [], [], []
     for omega, (_, on_grid) in zip(OMEGAS, joint, strict=True):
         exact.append(logsumexp(on_grid))
@@ -106,7 +107,7 @@ def test_corrected_draws_have_the_posteriors_law(one_task, joint, k):
 
 
 def mean_of_one_weight(x, y):
-    """Of w given rows x (n,) and y (n,), Omega = 1: w integrated out at every sigma first, which matters where n = 1."""
+    """Compute E[w | rows x (n,) and y (n,)], Omega = 1: w is integrated out at every sigma first, which matters at n = 1."""
     nodes = conjugate.GRID[::2]
     root = np.sqrt(np.exp(np.log(conjugate.SNR_MEDIAN) + conjugate.SNR_LOG_SD * nodes) / np.mean(x**2))[:, None]
     u, total, above = np.linspace(-7.0, 7.0, 701), 0.0, 0.0
@@ -121,7 +122,8 @@ def mean_of_one_weight(x, y):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_the_mean_of_a_task_with_few_rows_is_that_of_quadrature_whatever_the_seed(n):
+def test_the_mean_with_few_rows_is_that_of_quadrature(n):
+    """The mean of a task with few rows is that of quadrature, whatever the seed."""
     rng = np.random.default_rng(n)
     x = rng.standard_normal((3, n))
     y = 1.5 * x + 0.5 * rng.standard_normal((3, n))
@@ -135,7 +137,8 @@ def test_the_mean_of_a_task_with_few_rows_is_that_of_quadrature_whatever_the_see
         assert (np.abs(drawn.W[0] - exact) < FAR * error + 1e-3).all()
 
 
-def test_few_rows_and_many_side_by_side_have_the_means_that_they_have_alone():
+def test_tasks_of_few_and_many_rows_have_the_means_of_each_alone():
+    """Tasks of few rows and of many, side by side, have the means that they have alone."""
     rng = np.random.default_rng(0)
     rows = [(rng.standard_normal((n, 2)), rng.standard_normal(n)) for n in (30, 1)]
     draw = lambda *which: student.student_posteriors(TaskData.from_lists(*zip(*which, strict=True)))
@@ -200,7 +203,8 @@ def test_from_rows_to_predictions(fitted, tmp_path):
     assert_allclose(again.predict(test, seed=3).mean, own.predict(test, seed=3).mean)
 
 
-def test_a_row_that_is_far_off_hardly_matters_and_under_normal_errors_it_does():
+def test_an_outlying_row_matters_under_normal_errors_alone():
+    """A row that is far off hardly matters, and under normal errors it does."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 2))
     X[4] = 1.0  # else the row that is far off may be one that says next to nothing
@@ -231,7 +235,8 @@ def test_an_intercept_is_refused_by_name(fitted):
         task_posteriors(train.with_intercept(), shared, likelihood="student_t")
 
 
-def test_the_joint_model_differs_from_the_normal_one_by_the_law_of_the_errors(fitted):
+def test_the_joint_model_differs_by_the_law_of_the_errors(fitted):
+    """The joint model differs from the normal one by the law of the errors."""
     train, _, _, shared, _ = fitted
     X, y = train.rows_of(0)
     jointly = HEAVY.jointly(X, y)

@@ -53,7 +53,8 @@ def test_coverage_of_uniform_ranks_is_the_nominal_one(benchmark):
     assert intervals.covered(truth, 0.5 * draws[:, None] + 100) < list(intervals.LEVELS)  # too narrow
 
 
-def test_simulated_owners_have_the_weights_and_the_noise_of_their_model(benchmark):
+def test_simulated_owners_follow_their_model(benchmark):
+    """Simulated owners have the weights and the noise of their model."""
     truth = benchmark("intervals").simulate(np.random.default_rng(0), 400)
     # sigma = 1, and x'w has the variance snr on average over a task's own training rows
     residual = truth.y - np.einsum("tni,it->tn", truth.X, truth.W)
@@ -64,7 +65,8 @@ def test_simulated_owners_have_the_weights_and_the_noise_of_their_model(benchmar
 
 
 @pytest.mark.evidence
-def test_public_posteriors_side_by_side_are_within_their_releases(benchmark, monkeypatch):
+def test_public_posteriors_side_by_side_fit_their_releases(benchmark, monkeypatch):
+    """Public posteriors side by side are within their releases."""
     intervals = benchmark("intervals")
     monkeypatch.setattr(intervals, "WARMUP", 5)
     monkeypatch.setattr(intervals, "PUBLIC_DRAWS", 5)

@@ -102,7 +102,8 @@ def test_the_report_says_what_was_done_and_what_is_proved(done):
     assert all(verdict.keys() == verdict_keys for verdict in report["verdicts"])
 
 
-def test_an_error_is_that_of_the_chosen_estimator_on_the_replications_own_test_rows(done):
+def test_errors_are_the_chosen_estimators_on_its_own_test_rows(done):
+    """An error is that of the chosen estimator on the replication's own test rows."""
     out, _ = done
     study = small("fig6", arms=ARMS)
     store = runner.Store(out / "units", study)
@@ -186,7 +187,8 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert len(again) == 4 + 8  # other settings do not mix with it
 
 
-def test_side_by_side_every_arm_is_tuned_once_and_before_its_units(tmp_path, monkeypatch):
+def test_arms_are_tuned_once_before_their_units(tmp_path, monkeypatch):
+    """Side by side, every arm is tuned once and before its units."""
     calls = []
     monkeypatch.setattr(arms, "choose", lambda unit, effort, index=None: calls.append((unit, index)) or CHOICE)
     measure = lambda study, unit, choice: calls.append((unit, "fit")) or {"error": 1.0}

@@ -68,7 +68,8 @@ def test_the_short_run_has_ten_cells_and_names_are_unique(panel):
 
 
 @pytest.mark.parametrize("name", ["few-b-m190-n16-eps1", "few-c-m190-n16-eps1"])
-def test_features_have_the_second_moment_in_which_errors_are_measured(panel, name):
+def test_features_have_the_second_moment_of_the_error_measure(panel, name):
+    """Features have the second moment in which errors are measured."""
     cells = panel("random_effects.cells")
     (cell,) = cells.cells(names=[name])
     X = np.concatenate(cells.features(cell, np.full(20, 1000), np.random.default_rng(0)))
@@ -97,7 +98,8 @@ def grouped(seed=0, tasks=15):
     return X, [x @ b + 0.7 * rng.standard_normal(len(x)) for x, b in zip(X, beta, strict=True)]
 
 
-def test_em_has_the_restricted_likelihood_and_the_estimates_of_statsmodels(panel):
+def test_em_has_the_estimates_of_statsmodels(panel):
+    """EM has the restricted likelihood and the estimates of statsmodels."""
     mixed = panel("random_effects.mixed")
     model = pytest.importorskip("statsmodels.regression.mixed_linear_model")
     X, y = grouped()
@@ -187,7 +189,8 @@ def test_owners_average_as_densities_of_their_targets_say(panel):
 
 
 @pytest.mark.parametrize("sensitivity", [np.sqrt(2), 5.0])
-def test_noise_has_the_standard_deviation_that_the_budget_asks_for(panel, public, sensitivity):
+def test_noise_has_the_standard_deviation_of_its_budget(panel, public, sensitivity):
+    """Noise has the standard deviation that the budget asks for."""
     mu = sensitivity / panel("random_effects.arms").noise_sd(public, sensitivity)
     delta = stats.norm.cdf(mu / 2 - public.epsilon / mu) - np.exp(public.epsilon) * stats.norm.cdf(
         -mu / 2 - public.epsilon / mu
@@ -195,7 +198,8 @@ def test_noise_has_the_standard_deviation_that_the_budget_asks_for(panel, public
     assert_allclose(delta, public.delta, rtol=1e-6)
 
 
-def test_one_site_moves_the_rivals_summaries_by_no_more_than_is_covered(panel, public):
+def test_one_site_moves_the_rivals_summaries_as_covered(panel, public):
+    """One site moves the rival's summaries by no more than is covered."""
     rival = panel("random_effects.rival")
     longest = rival.size(public.rows, 3)
     rng = np.random.default_rng(0)
@@ -232,7 +236,8 @@ def test_the_rivals_noise_is_as_large_in_every_direction(panel):
         assert abs(along.var() / sd**2 - 1) < 5 * np.sqrt(2 / count)
 
 
-def test_the_rival_without_noise_has_the_coefficients_and_robust_errors_of_least_squares(panel):
+def test_the_rival_without_noise_is_robust_least_squares(panel):
+    """Without noise, the rival has the coefficients and robust errors of least squares."""
     rival = panel("random_effects.rival")
     rng = np.random.default_rng(0)
     X = [rng.standard_normal((8, 2)) for _ in range(20)]
@@ -248,7 +253,8 @@ def test_the_rival_without_noise_has_the_coefficients_and_robust_errors_of_least
     assert_allclose(error, np.sqrt(np.diag(bread @ scores.T @ scores @ bread)))
 
 
-def test_one_task_moves_the_released_average_by_no_more_than_is_covered(panel, public, monkeypatch):
+def test_one_task_moves_the_released_average_as_covered(panel, public, monkeypatch):
+    """One task moves the released average by no more than is covered."""
     arms = panel("random_effects.arms")
     covered = []
     monkeypatch.setattr(arms, "noise_sd", lambda public, sensitivity: covered.append(sensitivity) or 0.0)
@@ -281,7 +287,8 @@ def test_the_limit_is_that_of_many_rows_where_rows_are_many(panel):
     assert_allclose(limits.added(cell, draw), w**2 * cell.d * 4 * b2 * sd**2 / cell.m**2, rtol=0.1)
 
 
-def test_reading_the_mean_of_unit_messages_has_the_variance_of_the_limit(panel):
+def test_the_mean_of_unit_messages_has_the_limits_variance(panel):
+    """The mean that is read from unit messages has the variance of the limit."""
     rng, d, m, sd, b2 = np.random.default_rng(0), 4, 50, 1.5, 0.8
     b = rng.standard_normal((m, d))
     b *= np.sqrt(b2) / np.linalg.norm(b, axis=1, keepdims=True)

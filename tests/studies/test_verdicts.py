@@ -198,7 +198,8 @@ def test_task_relations(ours, theirs, verdict):
     assert verdicts(relations)[0].verdict == verdict
 
 
-def test_every_study_has_claims_and_every_claim_of_the_papers_a_study():
+def test_studies_have_claims_and_claims_have_studies():
+    """Every study has claims, and every claim of the papers has a study."""
     assert CLAIMS.keys() == STUDIES.keys()
 
 
@@ -249,7 +250,8 @@ def test_targets_are_met_from_the_right_side():
     assert targets(school) == []  # a point predictor has no coverage, and no targets
 
 
-def test_replacement_stands_beside_the_target_at_the_same_eps_and_decides_nothing():
+def test_replacement_stands_beside_the_target_without_deciding():
+    """Replacement stands beside the target at the same eps, and decides nothing."""
     eps, nan = (0.1, 1.0, 10.0), np.nan
     errors = {RIDGE: 0.9, TRACE: 0.7, POSTERIOR: [0.81, 0.76, 0.8], REPLACEMENT: [nan, 0.85, 0.75]}
     school = results("fig9", errors, data="School 30 %", metric="nmse_within", epsilons=eps, spread=0.0)
