@@ -285,11 +285,9 @@ def positive(rng: np.random.Generator, number: int) -> Iterator[Case]:
             eps = float(rng.uniform(5, 600))
         else:
             law = laws.Wishart(3, 2 + 2 * log_uniform(rng, 2.0, 500.0), 0.05)
-            mechanisms, eps, what = (
-                (law,) * min(rounds, 2000),
-                float(rng.uniform(1, 40)),
-                "beside a share that is infinite",
-            )
+            mechanisms = (law,) * min(rounds, 2000)
+            eps = float(rng.uniform(1, 40))
+            what = "beside a share that is infinite"
         said = compute_delta(eps, mechanisms, "zero_out")
         yield Case(POSITIVE, said > 0, f"{len(mechanisms)} of {mechanisms[0]} at {eps!r}, {what}: {said!r} said")
 

@@ -265,7 +265,9 @@ def _recall(_: int) -> int:
 
 
 def _amid(rng: np.random.Generator, folder: Path) -> Case:
-    path, stop, paid = folder / "book", threading.Event(), []
+    path = folder / "book"
+    stop = threading.Event()
+    paid = []
     Ledger(path, epsilon=50.0, delta=1e-3)
     books = [Ledger(path, timeout=3) for _ in range(2)]
 

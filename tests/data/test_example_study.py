@@ -53,7 +53,9 @@ def test_patients_follow_the_truth_of_their_hospital(outcome):
         X = design(rows)
         eta = X @ STUDY.truth[outcome][name].to_numpy()
         if outcome == "stay":
-            mean, variance, y = eta, np.full(len(eta), RESIDUAL**2), rows["stay"]
+            mean = eta
+            variance = np.full(len(eta), RESIDUAL**2)
+            y = rows["stay"]
         elif outcome == "readmitted":
             mean = 1 / (1 + np.exp(-eta))
             variance, y = mean * (1 - mean), rows["readmitted"] == "yes"

@@ -54,7 +54,9 @@ def data_bytes(tasks):
 
 def padded_as_in_0_3_0(X, y):
     shape = len(X), max(map(len, y))
-    out, targets, mask = np.zeros((*shape, X[0].shape[1])), np.zeros(shape), np.zeros(shape, dtype=bool)
+    out = np.zeros((*shape, X[0].shape[1]))
+    targets = np.zeros(shape)
+    mask = np.zeros(shape, dtype=bool)
     for i, (x, v) in enumerate(zip(X, y, strict=True)):
         out[i, : len(v)], targets[i, : len(v)], mask[i, : len(v)] = x, v, True
     return out, targets, mask

@@ -174,7 +174,9 @@ def test_a_fingerprint_knows_the_rows_and_not_how_they_were_cut(store):
     ],
 )  # fmt: skip
 def test_a_broken_part_is_named_and_nothing_is_spent(folder, monkeypatch, spoil, error):
-    drawn, book, path = [], Ledger(epsilon=1.0, delta=0.5), folder / "part-1.parquet"
+    drawn = []
+    book = Ledger(epsilon=1.0, delta=0.5)
+    path = folder / "part-1.parquet"
     monkeypatch.setattr(exact, "source", lambda *_: drawn.append(1))
     spoil(pd.read_parquet(path)).to_parquet(path)
     with pytest.raises(ValueError, match=f"^{error}"):

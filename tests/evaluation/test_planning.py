@@ -16,12 +16,17 @@ QUIET = {"progress_bar": False}
 def test_expected_errors_are_those_that_a_release_has():
     """Errors of made-up tasks alone and with a release, over four releases, beside what was expected of them."""
     m, d, n, explained, common = 40, 3, 30, 0.4, 0.8
-    centre, scale, of_target = np.array([60, 0.4, 7e3]), np.array([15, 0.02, 1e3]), 4.0  # years, a share, cells
+    centre = np.array([60, 0.4, 7e3])  # years, a share, cells
+    scale = np.array([15, 0.02, 1e3])
+    of_target = 4.0
     columns = dict(zip(range(d), zip(centre, scale, strict=True), strict=True))
     spec = mp.ReleaseSpec(3.0, reference=mp.Reference(columns, (9.0, of_target)))
     plan = plan_study(spec, m, d, n, explained=explained, common=common, epsilons=[3.0], **QUIET)
     expected, in_table = plan.by_epsilon[0], plan.standard_errors()[3.0].to_numpy()
-    rng, errors, ours, of_columns = np.random.default_rng(0), np.zeros(2), [], []
+    rng = np.random.default_rng(0)
+    errors = np.zeros(2)
+    ours = []
+    of_columns = []
     for k in range(4):
         mu = rng.standard_normal(d)
         mu *= np.sqrt(common * explained) / np.linalg.norm(mu)

@@ -60,7 +60,9 @@ def test_forged_keys_are_taken_only_by_sites_that_know_nobody(signers):
 def test_a_signature_is_for_one_site_one_run_and_its_terms(signers, kind):
     site, invitation = signed(signers)[0], invite()
     site.answer(invitation, "advertise", {})
-    number, signer, about = 1, signers[1], invitation
+    number = 1
+    signer = signers[1]
+    about = invitation
     if kind == "unsigned":
         signer = None
     elif kind == "another's":

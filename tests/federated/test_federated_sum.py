@@ -27,7 +27,9 @@ def run(x, agreed=AGREED, leave=None):
     keys, adverts = {}, {}
     for i in x:
         keys[i], adverts[i] = s.advertise()
-    shared, boxes, graph = {}, {}, s.partners_of(agreed, adverts)
+    shared = {}
+    boxes = {}
+    graph = s.partners_of(agreed, adverts)
     for i in here(1):
         shared[i], boxes[i] = s.share(agreed, i, keys[i], {j: adverts[j] for j in (i, *graph[i])})
     masked, sent = {}, {}
@@ -131,7 +133,9 @@ def test_whoever_colludes_there_is_one_sum_or_none():
 @pytest.mark.parametrize(("owners", "partners", "gone"), [(30, 10, 6), (60, 20, 12), (40, 6, 3)])
 def test_the_risk_bounds_how_often_a_mask_stays_closed(owners, partners, gone):
     """Places on a circle at random, and everybody who vanishes does so when most harm is done."""
-    agreed, rng, half = s.Agreed(b"", 1, unbroken(partners), partners), np.random.default_rng(0), partners // 2
+    agreed = s.Agreed(b"", 1, unbroken(partners), partners)
+    rng = np.random.default_rng(0)
+    half = partners // 2
     near = [offset for offset in range(-half, half + 1) if offset]
     there = np.arange(owners) >= gone
     state = np.array([rng.permutation(there) for _ in range(20_000)])
@@ -265,7 +269,9 @@ def test_what_was_changed_on_its_way_is_noticed():
 
 
 def test_shares_that_open_another_key_are_noticed():
-    agreed, everybody, there = s.Agreed(b"r" * 16, 2, threshold=3), range(4), range(3)  # 3 vanished after its letters
+    agreed = s.Agreed(b"r" * 16, 2, threshold=3)
+    everybody = range(4)
+    there = range(3)  # 3 vanished after its letters
     keys, adverts = zip(*(s.advertise() for _ in everybody), strict=True)
     adverts = dict(enumerate(adverts))
     shared, boxes = zip(*(s.share(agreed, i, keys[i], adverts) for i in everybody), strict=True)

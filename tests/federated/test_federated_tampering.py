@@ -70,7 +70,9 @@ def check(outcome, errors, invitation, whose=None):
 @pytest.mark.parametrize("seed", range(effort(30, 600)))
 def test_a_garbling_server_gets_named_errors_and_no_wrong_sum(seed, signers):
     """A server that garbles what it passes on gets named errors and no wrong sum."""
-    rng, invitation, everybody = np.random.default_rng(seed), invite(), signed(signers) if seed % 2 else sites()
+    rng = np.random.default_rng(seed)
+    invitation = invite()
+    everybody = signed(signers) if seed % 2 else sites()
     where = (str(rng.choice(["share", "mask", "reveal", "confirm"][: 3 + seed % 2])), int(rng.integers(N)))
     change = lambda stage, i, received: tamper(rng, received) if (stage, i) == where else received
     check(*seen(change, everybody=everybody, invitation=invitation), invitation)
@@ -79,7 +81,9 @@ def test_a_garbling_server_gets_named_errors_and_no_wrong_sum(seed, signers):
 @pytest.mark.parametrize("seed", range(effort(30, 600)))
 def test_a_garbling_site_is_left_out_or_found_out(seed, signers):
     """A site that garbles what it says is left out or found out."""
-    rng, invitation, everybody = np.random.default_rng(seed), invite(), signed(signers) if seed % 2 else sites()
+    rng = np.random.default_rng(seed)
+    invitation = invite()
+    everybody = signed(signers) if seed % 2 else sites()
     stages = ["advertise", "share", "mask", "reveal", "confirm"][: 4 + seed % 2]
     where = (str(rng.choice(stages)), int(rng.integers(N)))
     answers = lambda stage, i, reply: tamper(rng, reply) if (stage, i) == where else reply
@@ -97,7 +101,9 @@ def test_a_site_that_leaves_out_a_letter_is_left_out():
 
 
 def test_messages_said_again_are_out_of_turn():
-    invitation, everybody, past = invite(), sites(), []
+    invitation = invite()
+    everybody = sites()
+    past = []
     keep = lambda stage, i, received: past.append((stage, i, dict(received))) or received
     seen(keep, everybody=everybody, invitation=invitation)
     before = everybody[0].run_log.answered()

@@ -135,7 +135,9 @@ def every(arm, root, stride=1, charge_late=False):
 
 def at_random_times(root, kills):
     """Kill a process that charges and charges; it says so after every charge that returned."""
-    path, faults, acknowledged = root / "random", [], 0
+    path = root / "random"
+    faults = []
+    acknowledged = 0
     small = Wishart(3, 100.0, 1e5)
     Ledger(path, epsilon=100.0, delta=0.5)
 

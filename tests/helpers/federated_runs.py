@@ -28,7 +28,9 @@ def seen(
         The sum with the numbers of those in it, or None; and all errors.
     """
     invitation, everybody = invitation or invite(), everybody or sites()
-    server, errors, inside = federated.serve(invitation), [], []
+    server = federated.serve(invitation)
+    errors = []
+    inside = []
     stage, sending = next(server)
     while True:
         replies = {}

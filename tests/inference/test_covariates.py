@@ -37,7 +37,10 @@ TABLE = pd.DataFrame({"beds": BEDS, "trauma": TRAUMA, "city": "x"}, index=list(N
 DECLARED = {"beds": (300, 200), "trauma": (0.5, 0.5)}
 REFERENCE = Reference({"a": (0, 1), "b": (0, 1)}, covariates=DECLARED)
 Z = np.column_stack([np.ones(M), (BEDS - 300) / 200, 2 * TRAUMA - 1.0])
-MU, SLOPES, TAU, SIGMA = np.array([0.5, -0.2]), np.array([[0.3, 0.0], [0.0, -0.2]]), 0.15, 0.5
+MU = np.array([0.5, -0.2])
+SLOPES = np.array([[0.3, 0.0], [0.0, -0.2]])
+TAU = 0.15
+SIGMA = 0.5
 PRIOR = EffectsPrior()
 
 
@@ -73,7 +76,9 @@ def layout_of(values, constants="number", d=D):
 
 def drawn_messages(rng, layout, mu, slopes, Omega, accuracy, many=()):
     """Messages (..., m, D) of all tasks, each scaled to length one exactly, by NumPy alone."""
-    z, d, (level, spread, errors) = layout.z, len(mu), accuracy
+    z = layout.z
+    d = len(mu)
+    level, spread, errors = accuracy
     shape = (*many, len(z))
     p = 1 / (1 + np.exp(-(level + spread * rng.standard_normal((*shape, 1)))))
     beta = mu + z[:, 1:] @ slopes.T + rng.standard_normal((*shape, d)) @ np.linalg.cholesky(Omega).T
@@ -108,11 +113,9 @@ def test_law_of_the_sum_is_that_of_simulated_tasks(values, constants, share):
     """
     rng, layout = np.random.default_rng(0), layout_of(LAWS[values], constants)
     z, q = layout.z, layout.z.shape[1] - 1
-    mu, slopes, Omega = (
-        np.array([0.5, -0.2]),
-        np.array([[0.3, 0.1], [-0.1, 0.25]])[:, :q],
-        np.array([[0.08, 0.03], [0.03, 0.05]]),
-    )
+    mu = np.array([0.5, -0.2])
+    slopes = np.array([[0.3, 0.1], [-0.1, 0.25]])[:, :q]
+    Omega = np.array([[0.08, 0.03], [0.03, 0.05]])
     accuracy = model.Accuracy(np.array([1.5, 0.7]), 0.4, 0.8)
     v = drawn_messages(rng, layout, mu, slopes, Omega, accuracy, (effort(4000, 20_000),))
     A, noise = np.einsum("rmi,rmj->rij", v, v), 1.0
@@ -230,7 +233,10 @@ def test_density_is_prior_times_likelihood_times_jacobian():
 
     By autodiff of where slopes are; up to a constant, hence of two places. All else is the model without slopes.
     """
-    seen, sample, expected, ours = of_two_covariates(1.0), model.model_of("diagonal"), [], []
+    seen = of_two_covariates(1.0)
+    sample = model.model_of("diagonal")
+    expected = []
+    ours = []
     plain = seen._replace(covariates=None, sigma=seen.sigma[:-Q, :-Q])
     for away, level in ((np.zeros((D, Q)), 0.3), (np.array([[0.4, -0.2], [0.1, 0.7]]), -0.8)):
         site = start_of(plain, "diagonal") | {"level": jnp.asarray([level])}

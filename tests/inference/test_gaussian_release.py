@@ -228,7 +228,9 @@ def test_every_structure_finds_the_leading_feature(structure):
 def test_noise_dominated_releases_are_read_by_noise_density():
     """A noise-dominated release is read by the density of its noise."""
     # in the same coordinates only the likelihood of Sigma differs between two kinds of noise
-    rng, sigma, laws = np.random.default_rng(0), 40.0 * np.eye(3) + 1.0, (Gaussian(3, 30.0), Wishart(3, 60.0, 0.7))
+    rng = np.random.default_rng(0)
+    sigma = 40.0 * np.eye(3) + 1.0
+    laws = (Gaussian(3, 30.0), Wishart(3, 60.0, 0.7))
     reads = [
         observe(sigma, law, 2, phi=PHI, trace=2.0)._replace(likelihood_slope=np.array([0.3, 0.1, -0.4])) for law in laws
     ]

@@ -84,7 +84,9 @@ def normal_posterior(b, V, priors):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-2, 1e2])
 def test_rows_with_known_errors_stand_for_an_estimate(scale):
-    b, V, prior = np.array([0.4, -0.1]), scale * np.array([[0.05, 0.02], [0.02, 0.01]]), public_priors()
+    b = np.array([0.4, -0.1])
+    V = scale * np.array([[0.05, 0.02], [0.02, 0.01]])
+    prior = public_priors()
     posterior = effects_posterior(*as_rows(b, V), (prior,), residuals=KNOWN)
     mean, log_evidence = normal_posterior(b, V, (prior,))
     assert np.allclose(posterior.mean, mean, atol=1e-6)

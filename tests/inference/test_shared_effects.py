@@ -1,6 +1,6 @@
 """The public posterior of average effects and their spread, against simulated tasks, and against laws in closed form."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ from scipy.stats import halfnorm, kstest, norm
 import mpmtl_prob as mp
 from mpmtl_prob import Reference
 from mpmtl_prob.inference import EffectsPrior, SharedEffects, Until, observed_effects, shared_effects
+from mpmtl_prob.inference.owner.effects import _Public
+from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.public.effects import _ACCEPTANCE
 from mpmtl_prob.inference.public.effects_draws import start_of
 from mpmtl_prob.models import effects as model
@@ -213,7 +215,9 @@ def test_log_likelihood_is_the_joint_normal_law_of_all_entries(outcome, share):
     """
     layout = EffectsLayout(LAYOUT.coefficients, LAYOUT.reference, *CONSTANTS[outcome])
     (mu, Omega, accuracy), W = law_of_entries(layout)
-    D2, law, m = D + 2, LAWS["gaussian"], 200
+    D2 = D + 2
+    law = LAWS["gaussian"]
+    m = 200
     i, j = np.tril_indices(D2)
     products = W[i] * W[j]
     mean, covariance = m * products.mean(axis=1), m * np.cov(products) + law.sd**2 * np.diag(1.0 + (i == j))
@@ -454,9 +458,28 @@ def test_two_releases_have_the_same_effects_and_an_accuracy_each():
 
 def test_owners_leave_their_message_out_of_their_own_release(of_two):
     """Owners leave their message out of the release that they are in, and of no other."""
-    tasks, *_, both = of_two
+    tasks, first, second, both = of_two
+    public = _Public(both, 300)
+    log_weight, _ = public.leave_one_out(tasks)
+    v = as_sent(tasks, first)[:, 0]
+    accuracy = [both.draws(name)[public.pick] for name in model.ACCURACY]
+
+    @quickly
+    @partial(jax.vmap, in_axes=(None, None, 0, 0, 0))
+    def log_likelihood(seen, sigma, mu, Omega, accuracy):
+        return model.log_likelihood(seen._replace(sigma=sigma), mu, Omega, model.Accuracy(*accuracy))
+
+    def log_ratio(release):
+        """Compute log p(the release without the message | draw) - log p(the release | draw)."""
+        seen = observed_effects(release)
+        rest = seen._replace(num_tasks=seen.num_tasks - 1)
+        draws = public.mu, public.Omega, accuracy
+        return log_likelihood(rest, seen.sigma - np.outer(v, v), *draws) - log_likelihood(seen, seen.sigma, *draws)
+
+    of_own, of_other = (np.corrcoef(log_weight[0], log_ratio(release))[0, 1] for release in (first, second))
+    assert of_own > 0.99 > of_other
     own = mp.inference.task_posteriors(tasks, both)
-    assert own.diagnose()
+    assert own.to_arviz().attrs["own_message"] == "out"
     assert np.isfinite(own.W).all()
 
 

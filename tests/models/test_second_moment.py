@@ -83,7 +83,9 @@ def test_of_what_gaussian_noise_hides_nothing_is_said(size):
 
 def test_behind_loud_gaussian_noise_a_moment_follows_omega():
     """Behind Gaussian noise that hides everything, the second moment moves with Omega."""
-    law, m, root = Gaussian(3, 1e6), 10, np.array([[3.0, 0.0, 0.0], [2.0, 1.0, 0.0], [-1.0, 4.0, 0.5]])
+    law = Gaussian(3, 1e6)
+    m = 10
+    root = np.array([[3.0, 0.0, 0.0], [2.0, 1.0, 0.0], [-1.0, 4.0, 0.5]])
     observed, prior = observe(np.diag([3.0, 2.0, 1.0]), law, m, phi=1.0), m * root @ root.T
     rest = seed(substitute(rotated_second_moment, data=at_rest(observed)), 0)
     Q = observed.free.directions.basis

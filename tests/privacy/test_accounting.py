@@ -79,7 +79,9 @@ def test_delta_is_right_up_to_the_largest_shape(deviations):
     """Delta is right up to the largest shape parameter, and laws beyond it are refused."""
     largest = Wishart(3, 2 + 2 * LARGEST_SHAPE, 1.0)
     for mu in (0.3, 3.0):  # Gamma noise of so large a k is next to Gaussian noise of so many standard deviations
-        shape, theta, epsilon = LARGEST_SHAPE, 1 / (mu * np.sqrt(LARGEST_SHAPE)), mu * (deviations + mu / 2)
+        shape = LARGEST_SHAPE
+        theta = 1 / (mu * np.sqrt(LARGEST_SHAPE))
+        epsilon = mu * (deviations + mu / 2)
         delta = compute_delta(epsilon, replace(largest, scale=theta / 2), "zero_out")
         assert delta == pytest.approx(by_integration(epsilon, shape, theta), rel=1e-9)
     for df in (2.1 + 2 * LARGEST_SHAPE, 1e12, 2e34, 1e300):
@@ -89,7 +91,9 @@ def test_delta_is_right_up_to_the_largest_shape(deviations):
 
 def test_beyond_the_largest_shape_scipys_tails_are_too_small():
     """The closed form is right there; the masses of which rounds are composed would not be."""
-    epsilon, shape, theta = 3.0 * (5 + 1.5), 1e8, 1 / (3.0 * np.sqrt(1e8))
+    epsilon = 3.0 * (5 + 1.5)
+    shape = 1e8
+    theta = 1 / (3.0 * np.sqrt(1e8))
     exact = by_integration(epsilon, shape, theta)
     assert delta_add(epsilon, shape, theta) == pytest.approx(exact, rel=1e-9)
     x = 1 / -np.expm1(-(epsilon + 1 / theta) / (shape - 1))

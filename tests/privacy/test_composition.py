@@ -71,7 +71,9 @@ def test_one_round_on_the_grid_brackets_the_closed_form():
 
 @pytest.mark.parametrize(("shape", "theta", "T"), [(1.5, 3.0, 3), (4.0, 3.0, 5), (48.0, 2.0, 20)])
 def test_composition_agrees_with_monte_carlo(shape, theta, T):
-    rng, n, at = np.random.default_rng(1), 100_000, 0.5
+    rng = np.random.default_rng(1)
+    n = 100_000
+    at = 0.5
     rounds = (gamma_law(shape, theta),) * T
     bounds = profile(rounds, "zero_out")
 
@@ -172,7 +174,9 @@ def test_the_gap_between_the_sides_is_small():
 
 def test_a_bought_quantile_costs_what_pure_privacy_costs():
     # k-fold randomised response, in closed form
-    law, T, at = Quantile(0.3), 4, 0.5
+    law = Quantile(0.3)
+    T = 4
+    at = 0.5
     with mpmath.workdps(30):
         heads = 1 / (1 + mpmath.exp(-mpmath.mpf(0.3)))
         exact = sum(

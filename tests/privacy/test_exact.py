@@ -89,7 +89,9 @@ def test_gamma_numbers_follow_their_law(shape):
 
 def test_a_clip_norm_follows_the_exponential_mechanism():
     """A clip norm is drawn with the probabilities of the exponential mechanism."""
-    law, norms, grid = Quantile(1.0), np.array([0.5, 1.5, 1.6, 3.5]), np.array([1.0, 2.0, 4.0])
+    law = Quantile(1.0)
+    norms = np.array([0.5, 1.5, 1.6, 3.5])
+    grid = np.array([1.0, 2.0, 4.0])
     weights = np.exp(-0.5 * np.abs(np.array([1, 3, 4]) - 2))
     drawn = [law.draw(norms, grid, 0.5, exact.seeded(4, i)) for i in range(4000)]
     counts = [drawn.count(value) for value in grid]
@@ -190,7 +192,9 @@ def test_flints_precision_is_put_back_even_after_an_error(chosen_precision):
 
 def test_flints_precision_is_put_back_by_two_threads(chosen_precision):
     """One draw begins while another is at work, and ends after it."""
-    law, began, ended = Wishart(2, 9.0, 1.0), threading.Event(), threading.Event()
+    law = Wishart(2, 9.0, 1.0)
+    began = threading.Event()
+    ended = threading.Event()
 
     def second():
         def source(number, first, last):

@@ -85,7 +85,9 @@ def test_charges_compose_and_one_too_many_is_not_written():
 
 def test_rounds_cost_the_same_at_once_or_one_by_one():
     """Rounds cost the same whether they are reserved at once or paid one by one."""
-    law, together, apart = calibrate(1.0, 1e-3, 3, 5), ledger(), ledger()
+    law = calibrate(1.0, 1e-3, 3, 5)
+    together = ledger()
+    apart = ledger()
 
     on_lattice = np.rint(W / H) * H
 

@@ -418,7 +418,9 @@ def test_a_child_cannot_charge_a_ledger_in_memory():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_child_forked_amid_a_threads_charge_can_charge(tmp_path, monkeypatch):
-    book, law, exceeds = ledger(tmp_path / "book", timeout=5), Gaussian(3, 30.0), Ledger._exceeds
+    book = ledger(tmp_path / "book", timeout=5)
+    law = Gaussian(3, 30.0)
+    exceeds = Ledger._exceeds
     amid, go = threading.Event(), threading.Event()
 
     def slowly(*arguments):

@@ -23,11 +23,9 @@ from mpmtl_prob.privacy.charge_and_draw import draw_each, draw_matrices, draw_ve
 from mpmtl_prob.threat_models import calibration, views
 
 W = np.eye(3)
-LAW, MATRIX, VECTOR = (
-    privacy.calibrate(1.0, 1e-6, 3, adjacency="zero_out"),
-    Gaussian(3, 5.0),
-    VectorGaussian(3, 5.0, 1.0),
-)
+LAW = privacy.calibrate(1.0, 1e-6, 3, adjacency="zero_out")
+MATRIX = Gaussian(3, 5.0)
+VECTOR = VectorGaussian(3, 5.0, 1.0)
 RNG = np.random.default_rng(0)
 TASKS = TaskData.from_lists(RNG.standard_normal((4, 6, 3)), RNG.standard_normal((4, 6)))
 DATA = problems.two_sources((60, 20), num_features=3, tests=2, seed=3)

@@ -72,7 +72,9 @@ def test_no_release_separates_near_vectors_by_more_than_eps(law):
 @pytest.mark.parametrize("d", [1, 2, 5, 40])
 @pytest.mark.parametrize("eps", [0.3, 4.0])
 def test_the_loss_of_a_vector_is_that_of_its_draws(d, eps):
-    law, rng, n = VectorLaplace(d, eps, 2.0), np.random.default_rng(4), effort(60_000, 200_000)
+    law = VectorLaplace(d, eps, 2.0)
+    rng = np.random.default_rng(4)
+    n = effort(60_000, 200_000)
     w, moved = np.zeros((n, d)), np.zeros(d)
     moved[0] = 2.0
     released = law.sample(rng, w)
@@ -100,7 +102,9 @@ def test_a_shorter_move_gives_away_less():
 
 
 def test_rounds_of_vectors_compose_as_their_draws_do():
-    laws, rng, n = tuple(VectorLaplace(8, eps, 1.0) for eps in (0.3, 0.5, 0.5, 0.8)), np.random.default_rng(6), 100_000
+    laws = tuple(VectorLaplace(8, eps, 1.0) for eps in (0.3, 0.5, 0.5, 0.8))
+    rng = np.random.default_rng(6)
+    n = 100_000
     total, moved = np.zeros(n), np.eye(8)[0]
     for law in laws:
         released = law.sample(rng, np.zeros((n, 8)))

@@ -72,7 +72,9 @@ def orthogonal():
 
 @pytest.mark.parametrize("warmup", [pytest.param(5, marks=LONG), 60, pytest.param(0, marks=LONG)])
 def test_a_first_state_of_nuts_is_numpyros_own(warmup):
-    kernel, args, start = SHALLOW(group_sparse), (orthogonal()[0],), {"W": np.full((2, 4), 0.3)}
+    kernel = SHALLOW(group_sparse)
+    args = (orthogonal()[0],)
+    start = {"W": np.full((2, 4), 0.3)}
     (key,) = keys(0, 1)
     state = chains.program(kernel, warmup).init(key, start, args)
     init = quickly(lambda key, start, args: kernel.init(key, warmup, start, args, {}))
@@ -172,7 +174,10 @@ def mean_square(mean, variance):
 @pytest.mark.parametrize("make", [NUTS, ProximalLangevin])
 def test_group_laplace_is_a_scale_mixture_of_gaussians(make):
     # w | v ~ N(0, v I_m), v ~ Gamma((m + 1)/2, rate^2/2): given v all is conjugate, and v is integrated on the line
-    X, y, rate, m = np.array([1.0, 2.0, 0.3]), np.array([0.5, -1.0, 2.0]), 1.3, 3
+    X = np.array([1.0, 2.0, 0.3])
+    y = np.array([0.5, -1.0, 2.0])
+    rate = 1.3
+    m = 3
     prior = st.gamma((m + 1) / 2, scale=2 / rate**2)
     evidence = lambda v: prior.pdf(v) * np.prod(st.norm(0, np.sqrt(1 + v * X**2)).pdf(y))
     total = quad(evidence, 0, 80)[0]

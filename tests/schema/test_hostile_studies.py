@@ -253,7 +253,9 @@ def test_centres_and_scales_survive_rounding_of_other_machines(monkeypatch, form
     """
     whole = said("study", "formula", value=formula)
     whole["columns"]["age"] |= {"centre": 60.7, "scale": 14.3, "range": [1, 130]}
-    here, power, log = Schema.from_dict(whole).design.built, np.power, np.log
+    here = Schema.from_dict(whole).design.built
+    power = np.power
+    log = np.log
     monkeypatch.setattr(np, "power", lambda *of: np.nextafter(power(*of), np.inf))
     monkeypatch.setattr(np, "log", lambda *of: np.nextafter(log(*of), np.inf))
     assert Schema.from_dict(whole).design.built == here

@@ -177,7 +177,9 @@ def test_a_formula_makes_the_columns_that_formulaic_makes(tmp_path):
 def test_built_columns_are_centred_like_the_rows_they_describe(tmp_path):
     """Centres and scales of built columns are near those of rows as described."""
     text = changed(('row = "patient"', f'row = "patient"\nformula = "{FORMULA}"'), ("[release]", MORE))
-    schema, rng, n = study(tmp_path, text), np.random.default_rng(1), 20_000
+    schema = study(tmp_path, text)
+    rng = np.random.default_rng(1)
+    n = 20_000
     frame = pd.DataFrame(
         {"hospital": "H1", "stay": 1.0, "age": rng.normal(60, 15, n), "bmi": rng.normal(26, 5, n).clip(10, 60)}
     )

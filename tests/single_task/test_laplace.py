@@ -65,7 +65,9 @@ def one_task():
 @pytest.mark.parametrize("d", [1, 2])
 def test_evidence_times_the_mean_ratio_is_the_exact_integral(one_task, d):
     """The evidence times the mean ratio is the integral of the joint density."""
-    X, y, omega = one_task[0][:, :d], one_task[1], one_task[2][:d, :d]
+    X = one_task[0][:, :d]
+    y = one_task[1]
+    omega = one_task[2][:d, :d]
     posterior = laplace.logistic_posteriors(TaskData.from_lists([X], [y]), omega)
     ratio = np.exp(posterior.sample(np.random.default_rng(0), 20_000)["log_ratio"][:, 0])
     axis = np.linspace(-6, 6, 200 if d == 2 else 4000)  # in prior sds
@@ -127,7 +129,9 @@ def yardstick():
     """
     rng = np.random.default_rng(5)
     X = rng.standard_normal((4, 5)) + 0.5
-    y, omega, scale = np.array([1.0, 1.0, 1.0, -1.0]), np.cov(rng.standard_normal((5, 20))), 0.5 + rng.random(5)
+    y = np.array([1.0, 1.0, 1.0, -1.0])
+    omega = np.cov(rng.standard_normal((5, 20)))
+    scale = 0.5 + rng.random(5)
     snr = np.exp(np.log(laplace.SNR_MEDIAN) + laplace.SNR_LOG_SD * rng.standard_normal(400_000))
     c = snr * len(y) / np.trace((X * scale) @ omega @ (X * scale).T)
     w = scale * np.sqrt(c)[:, None] * (rng.standard_normal((len(c), 5)) @ np.linalg.cholesky(omega).T)
@@ -137,7 +141,10 @@ def yardstick():
 
 def test_the_numpyro_model_has_the_density_of_the_definition(yardstick):
     tasks, omega, scale, _ = yardstick
-    X, y, rng, difference = tasks.X[0], tasks.y[0], np.random.default_rng(0), []
+    X = tasks.X[0]
+    y = tasks.y[0]
+    rng = np.random.default_rng(0)
+    difference = []
 
     @jax.jit
     def density(site):
@@ -271,7 +278,10 @@ def test_the_joint_model_differs_by_the_law_of_the_labels(shared):
     """The joint model differs from the normal one by the law of the labels."""
     tasks, _, public = shared
     X, y = tasks.rows_of(0)
-    jointly, read, rng, difference = LABELS.jointly(X, y), observed(public.release), np.random.default_rng(0), []
+    jointly = LABELS.jointly(X, y)
+    read = observed(public.release)
+    rng = np.random.default_rng(0)
+    difference = []
     mask, scale = np.arange(len(y)) < 15, 0.5 + rng.random(3)
     start = {name: np.asarray(value) for name, value in model_for("full", public.release).start.items()}
 

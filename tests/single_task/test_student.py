@@ -110,7 +110,9 @@ def mean_of_one_weight(x, y):
     """Compute E[w | rows x (n,) and y (n,)], Omega = 1: w is integrated out at every sigma first, which matters at n = 1."""
     nodes = conjugate.GRID[::2]
     root = np.sqrt(np.exp(np.log(conjugate.SNR_MEDIAN) + conjugate.SNR_LOG_SD * nodes) / np.mean(x**2))[:, None]
-    u, total, above = np.linspace(-7.0, 7.0, 701), 0.0, 0.0
+    u = np.linspace(-7.0, 7.0, 701)
+    total = 0.0
+    above = 0.0
     prior, size = -0.5 * (u**2 + nodes[:, None] ** 2), np.abs(y).max()
     for relative in np.exp(np.linspace(-8.0, 16.0, 120)):  # sigma / size, by its logarithm
         away = y[:, None, None] / (size * relative) - x[:, None, None] * root * u
@@ -240,7 +242,10 @@ def test_the_joint_model_differs_by_the_law_of_the_errors(fitted):
     train, _, _, shared, _ = fitted
     X, y = train.rows_of(0)
     jointly = HEAVY.jointly(X, y)
-    public, rng, difference, expected = observed(shared.release), np.random.default_rng(0), [], []
+    public = observed(shared.release)
+    rng = np.random.default_rng(0)
+    difference = []
+    expected = []
     rows = (X, y, np.ones(len(y)), np.ones(3))
     start = {name: np.asarray(value) for name, value in model_for("full", shared.release).start.items()}
 

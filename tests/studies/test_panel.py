@@ -165,7 +165,9 @@ def test_columns_that_say_the_same_leave_a_fit_as_it_is(panel):
 def test_owners_average_as_densities_of_their_targets_say(panel):
     mixed, owners = panel("random_effects.mixed"), panel("random_effects.owners")
     X, y = grouped(tasks=3)
-    rng, residuals, weights = np.random.default_rng(1), np.array([0.3, 1.0]), np.array([0.7, 0.3])
+    rng = np.random.default_rng(1)
+    residuals = np.array([0.3, 1.0])
+    weights = np.array([0.7, 0.3])
     priors = [
         owners.Prior(rng.standard_normal(2), np.array([[1.0, 0.4], [0.4, 0.5]]), np.array([0.5, 2.0]), weight)
         for weight in (0.8, 0.2)
@@ -224,7 +226,10 @@ def test_the_rivals_noise_is_for_what_one_site_moves(panel, public, monkeypatch)
 
 
 def test_the_rivals_noise_is_as_large_in_every_direction(panel):
-    rival, rng, sd, count = panel("random_effects.rival"), np.random.default_rng(0), 2.0, 4000
+    rival = panel("random_effects.rival")
+    rng = np.random.default_rng(0)
+    sd = 2.0
+    count = 4000
     E = np.array([rival.noise(3, sd, rng) for _ in range(count)])
     assert_allclose(E, np.swapaxes(E, 1, 2))
     for direction in (
@@ -308,7 +313,9 @@ CHOICE = ["--cells", "d1-m12-n100-mean0-tau.2-eps10", "--arms", "alone", "averag
 
 
 def test_an_interrupted_run_goes_on_and_has_the_same_numbers(panel, tmp_path, monkeypatch, capsys):
-    command, units, cells = panel("panel"), panel("random_effects.units"), panel("random_effects.cells")
+    command = panel("panel")
+    units = panel("random_effects.units")
+    cells = panel("random_effects.cells")
     monkeypatch.setattr(cells, "SEEDS", 4)
 
     def run(folder, *more):
