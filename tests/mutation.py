@@ -336,7 +336,7 @@ MUTANTS = [
            "inference/test_leave_one_out.py::test_targets_never_make_other_tasks_rows_be_read"),
     Mutant("a row moves its model by K, not 2 K", "estimators/mp_mtl.py",
            "VectorLaplace(tasks.num_features, eps, 2 * K)", "VectorLaplace(tasks.num_features, eps, K)",
-           "estimators/test_framework.py::test_algorithm_5_has_two_budgets_for_two_units_in_two_ledgers"),
+           "estimators/test_framework.py::test_algorithm_5_has_two_budgets_in_two_ledgers"),
     # What is stated
     Mutant("the guarantee is for another adjacency", "privacy/guarantee.py",
            "true_delta = compute_delta(epsilon, laws, adjacency)", 'true_delta = compute_delta(epsilon, laws, "zero_out")',
@@ -487,7 +487,7 @@ MUTANTS = [
     # What one task lets others see
     Mutant("all tasks draw from one stream", "single_task/conjugate.py",
            "enumerate(rng.spawn(len(self.n)))", "enumerate([rng] * len(self.n))",
-           "estimators/test_neighbours.py::test_other_tasks_draws_are_equal_bit_for_bit_however_many_are_drawn"),
+           "estimators/test_neighbours.py::test_other_tasks_draws_are_equal_whatever_their_number"),
     Mutant("a task is computed on with rows of the next", "data/tasks.py",
            "return np.array(self.rows[own], dtype=np.float64), np.array(self.targets[own], dtype=np.float64)",
            "own = slice(own.start, own.stop + 1)\n"
@@ -714,11 +714,11 @@ MUTANTS = [
            "adaptation/test_adaptation_moment_adaptation.py::test_a_table_in_its_own_units_is_scaled_by_the_public_one"),
     Mutant("cuts are counted of private records", "adaptation/paper/cnvx.py",
            'tell_of_cuts({"source": public}, ', 'tell_of_cuts({"source": private}, ',
-           "adaptation/test_adaptation_moment_adaptation.py::test_bounds_that_cut_the_public_records_are_spoken_of_and_those_of_the_private_ones_are_not"),
+           "adaptation/test_adaptation_moment_adaptation.py::test_only_bounds_that_cut_public_records_are_mentioned"),
     Mutant("covariances by subtraction", "adaptation/moments/grid_posterior.py",
            "residual_map @ P[:, None] @ np.swapaxes(residual_map, -1, -2) + K @ error @ np.swapaxes(K, -1, -2)",
            "P[:, None] - K @ A @ P[:, None]",
-           "adaptation/test_adaptation_moment_adaptation.py::test_public_residuals_of_nothing_are_no_reason_to_fail_after_the_charge"),
+           "adaptation/test_adaptation_moment_adaptation.py::test_zero_public_residuals_do_not_fail_after_the_charge"),
     Mutant("one target says how large errors are", "single_task/intercepts.py",
            "yy[i] = UNKNOWN**2", "yy[i] = tasks.rows_of(i)[1][0] ** 2 or 1.0",
            "data/test_origins.py::test_another_origin_moves_the_intercepts_of_posteriors_alone"),

@@ -94,7 +94,7 @@ def same(one, other):
 
 
 def nothing_is_shared(estimator, one, other):
-    """What every other task gets is a function of its own rows."""
+    """Check that every other task gets a function of its own rows alone."""
     fits = [estimator.fit(tasks) for tasks in (one, other)]
     for fit in fits:
         assert fit.guarantee.proved == mp.privacy.guarantee.NOTHING_SHARED.proved
@@ -112,7 +112,7 @@ def nothing_is_proved(estimator, one, other):
 
 @partial(jax.jit, static_argnums=0)
 def step(sharing, carry, t, run, published):
-    """What owners send in a round, and the state after it."""
+    """Return the messages of a round, and the state after it."""
     sent = clip_columns(carry.W, run.clip)
     history = carry.history.at[t].set(published[t])
     W, _, state = sharing.update(sharing.mapping(history, t, run), sent, carry.state, t, run)
@@ -120,7 +120,7 @@ def step(sharing, carry, t, run, published):
 
 
 def messages(estimator, tasks):
-    """What the owners of a run send in every round, given the same noise, and everything that the plan lets see."""
+    """Return what the owners of a run send in every round, given the same noise, and everything that the plan lets see."""
     plan: Plan = estimator.plan(tasks)
     size, T, m = plan.size, estimator.rounds, tasks.num_tasks
     rng = np.random.default_rng(1)
@@ -231,7 +231,8 @@ def test_every_public_estimator_is_tried():
 
 @pytest.mark.parametrize(("estimator", "holds", "binary", "change"), CASES)
 @pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")
-def test_what_did_not_pass_the_door_is_equal_bit_for_bit_or_nothing_is_proved(estimator, holds, binary, change):
+def test_unpublished_values_are_equal_bit_for_bit_or_unproved(estimator, holds, binary, change):
+    """Whatever was not published with noise is equal bit for bit, or nothing is proved."""
     holds(estimator, *pair(change, binary))
 
 
@@ -294,7 +295,7 @@ def test_a_later_message_warns_nobody_of_one_tasks_rows(public, monkeypatch):
 
 
 def instead_of_a_chain(model, *given, chains, draws, **options):
-    """Of the joint models: draws that are others as soon as a bit of what the chain would be given is."""
+    """Make draws of the joint models that change as soon as a bit of what the chain would be given does."""
     rng = np.random.default_rng(list(hashlib.sha256(repr((model.__name__, bits((given, options)))).encode()).digest()))
     sampled = {"w": rng.standard_normal((chains, draws, 3)), "sigma": rng.random((chains, draws))}
     return sampled | {"log_snr": rng.random((chains, draws))}, {"diverging": np.zeros((chains, draws), dtype=bool)}
@@ -313,7 +314,8 @@ def test_other_tasks_posteriors_are_equal_bit_for_bit(public, monkeypatch, metho
 
 
 @pytest.mark.parametrize("change", ["more rows", "one row"])
-def test_other_tasks_draws_are_equal_bit_for_bit_however_many_are_drawn(change):
+def test_other_tasks_draws_are_equal_whatever_their_number(change):
+    """Other tasks' draws are equal bit for bit, however many are drawn."""
     # a stream that tasks shared would go out of step, sooner or later, where a gamma variable is drawn again
     both = [gaussian_posteriors(tasks.gram).sample(np.random.default_rng(0), 300) for tasks in pair(change)]
     same(*({name: rest(draws) for name, draws in each.items()} for each in both))
@@ -325,7 +327,8 @@ def test_a_release_says_nothing_else_of_a_task():
     assert releases[0].to_xarray().attrs == releases[1].to_xarray().attrs
 
 
-def test_a_ledger_never_pays_for_a_run_of_which_nothing_is_proved():
+def test_a_ledger_never_pays_for_an_unproved_run():
+    """A ledger never pays for a run of which nothing is proved."""
     tasks, _ = pair("one row")
     for options in (
         {"ledger": mp.privacy.Ledger(epsilon=9.0, delta=0.9)},

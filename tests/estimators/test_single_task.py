@@ -47,7 +47,7 @@ def test_ridge_logistic(binary):
 
 
 def test_ridge_logistic_averages_its_penalty_over_the_evidence():
-    """Of one feature against a sum over a grid of weights and of prior variances of the log odds."""
+    """One feature agrees with a sum over a grid of weights and of prior variances of the log odds."""
     rng = np.random.default_rng(1)
     x = rng.standard_normal((40, 1))
     y = np.where(rng.random(40) < 1 / (1 + np.exp(-1.5 * x[:, 0])), 1.0, -1.0)
