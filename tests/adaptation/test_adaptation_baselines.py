@@ -35,8 +35,12 @@ def error(model, data=DATA):
 def test_the_generator_is_the_one_that_is_written_down():
     m, n, d = 50, 20, 4
     rng = np.random.default_rng(9)
-    unit = lambda: (lambda v: v / np.linalg.norm(v))(rng.standard_normal(d))
-    w_t, u, w_o = unit(), unit(), unit()
+
+    def unit_vector():
+        v = rng.standard_normal(d)
+        return v / np.linalg.norm(v)
+
+    w_t, u, w_o = unit_vector(), unit_vector(), unit_vector()
 
     def rows(k, s):
         X = 0.8 * rng.standard_normal((k, d)) / 2

@@ -231,9 +231,12 @@ def test_a_bad_private_line_changes_one_record_alone(name, row, end, tmp_path):
 
 
 def test_private_records_are_as_many_as_lines_below_the_head(files):
-    count = lambda text: tables.read([files / "good.csv"], written(files, text), "effect")[1].num_records
+    def count(text):
+        path = files / "private.csv"
+        path.write_bytes(text)
+        return tables.read([files / "good.csv"], path, "effect")[1].num_records
+
     head, one = b"age,dose,time,effect", b"1,2,3,4"
-    written = lambda folder, text: (path := folder / "private.csv").write_bytes(text) and path
     assert count(head) == count(head + b"\n") == 0
     assert count(b"\n".join([head, one, one])) == count(b"\n".join([head, one, one, b""])) == 2
     assert count(b"\n".join([head, one, b"", one, b"", b""])) == 4

@@ -156,9 +156,11 @@ def test_what_holds_something_else_is_named(model, tmp_path):
 def test_an_intercept_is_a_weight_inside_the_bound(tmp_path):
     rng = np.random.default_rng(8)
     w = np.array([0.3, -0.2])
-    records = lambda n: (lambda X: Domain(X, X @ w + 0.4 + 0.05 * rng.standard_normal(n)))(
-        rng.uniform(-0.6, 0.6, (n, 2))
-    )
+
+    def records(n):
+        X = rng.uniform(-0.6, 0.6, (n, 2))
+        return Domain(X, X @ w + 0.4 + 0.05 * rng.standard_normal(n))
+
     source, target, test = records(400), records(400), records(200)
     model = MomentAdaptation(epsilon=4.0, intercept=True, row_bound=1.0, draws=50, unsafe_seed=1).fit(source, target)
     assert model.coef_.shape == (2,)

@@ -131,8 +131,12 @@ def test_the_choice_is_fitted_with_fresh_noise(tasks):
 
 def test_every_fold_draws_its_own_noise(tasks, monkeypatch):
     seeds = []
-    kept = lambda candidates, train, seed: seeds.append(seed) or _jobs(candidates, train, seed)
-    monkeypatch.setattr("mpmtl_prob.evaluation.selection._jobs", kept)
+
+    def recorded(candidates, train, seed):
+        seeds.append(seed)
+        return _jobs(candidates, train, seed)
+
+    monkeypatch.setattr("mpmtl_prob.evaluation.selection._jobs", recorded)
     cross_validate([Ridge()], tasks, folds=3, progress_bar=False)
     assert len(set(seeds)) == 3
 

@@ -98,8 +98,12 @@ def stories(everybody, invitation, lists, *, apart=False):
             received = {j: text for j, text in received.items() if j == "arrived" or lists[int(j)] == lists[i]}
         return received | {"arrived": lists[i]} if stage == "reveal" else received
 
-    keep = lambda stage, i, reply: (opened.update({i: set(reply)}) if stage == "reveal" else None) or reply
-    outcome, errors = seen(change, keep, everybody, invitation)
+    def record(stage, i, reply):
+        if stage == "reveal":
+            opened[i] = set(reply)
+        return reply
+
+    outcome, errors = seen(change, record, everybody, invitation)
     return outcome, errors, opened
 
 

@@ -104,8 +104,12 @@ def test_messages_said_again_are_out_of_turn():
     invitation = invite()
     everybody = sites()
     past = []
-    keep = lambda stage, i, received: past.append((stage, i, dict(received))) or received
-    seen(keep, everybody=everybody, invitation=invitation)
+
+    def record(stage, i, received):
+        past.append((stage, i, dict(received)))
+        return received
+
+    seen(record, everybody=everybody, invitation=invitation)
     before = everybody[0].run_log.answered()
     for stage, i, received in past:
         with pytest.raises(ValueError, match="out of turn"):

@@ -59,10 +59,16 @@ def test_excluding_ones_own_message_conditions_on_the_rest(six, clear, monkeypat
 
 
 def test_without_their_own_messages_owners_draw_each_for_itself(six, clear, monkeypatch):
-    seeds, one = [], methods.Found(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
+    seeds = []
+    drawn = methods.Found(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
+
+    def plug_in(*given):
+        seeds.append(given[5])
+        return drawn
+
     monkeypatch.setattr(module, "shared_covariance", lambda *_, **__: clear)
     monkeypatch.setattr(module, "raised_shapes", lambda *_: (None, None))
-    monkeypatch.setattr(module, "plug_in", lambda *given: seeds.append(given[5]) or one)
+    monkeypatch.setattr(module, "plug_in", plug_in)
     leave_one_out_posteriors(six, clear, None, 1.0, 2, 0, False)
     assert len(set(seeds)) == 6
 

@@ -219,9 +219,11 @@ def test_intervals_cover_the_weights_as_often_as_they_say(drawn, probability):
     W, own = drawn
     assert np.mean(own.khat_draws > 0.7) < 0.01
     tail = (1 - probability) / 2
-    covered = lambda draws: np.mean(
-        np.logical_and(*(np.array([-1, 1])[:, None, None] * (np.quantile(draws, [tail, 1 - tail], axis=0) - W) >= 0))
-    )
+
+    def covered(draws):
+        low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
+        return np.mean((low <= W) & (high >= W))
+
     assert abs(covered(own.draws["W"]) - probability) < 0.02
     assert abs(covered(own.W + 0.85 * (own.draws["W"] - own.W)) - probability) > 0.02  # surer than it may be
 

@@ -190,8 +190,16 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
 def test_arms_are_tuned_once_before_their_units(tmp_path, monkeypatch):
     """Side by side, every arm is tuned once and before its units."""
     calls = []
-    monkeypatch.setattr(arms, "choose", lambda unit, effort, index=None: calls.append((unit, index)) or CHOICE)
-    measure = lambda study, unit, choice: calls.append((unit, "fit")) or {"error": 1.0}
+
+    def choose(unit, effort, index=None):
+        calls.append((unit, index))
+        return CHOICE
+
+    def measure(study, unit, choice):
+        calls.append((unit, "fit"))
+        return {"error": 1.0}
+
+    monkeypatch.setattr(arms, "choose", choose)
     monkeypatch.setitem(measures.MEASURES, "score", measure)
     study = small("fig6", arms=(RIDGE, LOW_RANK, POSTERIOR), replications=3)
     with ThreadPoolExecutor(3) as threads:
