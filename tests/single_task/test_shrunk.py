@@ -82,7 +82,7 @@ def test_predictions_are_as_long_as_the_truth_on_average(n, correlation):
     assert abs(off.mean()) < 4 * off.std() / np.sqrt(number) + 0.02 * truth.mean()
 
 
-def test_without_it_correlated_columns_predict_too_long_vectors(each_alone):
+def test_columns_read_alone_predict_too_long_vectors(each_alone):
     """Without the reading of columns together, predictions from correlated columns are too long."""
     with pytest.raises(AssertionError):
         test_predictions_are_as_long_as_the_truth_on_average(6, 0.7)
