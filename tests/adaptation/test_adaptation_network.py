@@ -56,7 +56,7 @@ def test_a_sum_is_that_of_gradients_shortened_one_by_one():
 
 
 def test_a_record_moves_a_sum_within_bounds_and_no_other_bits():
-    """Another record moves a sum by no more than the noise is for, and no other record's bits."""
+    """Another record moves a sum by no more than the noise is for, and changes no bit of other records."""
     law = descent.law(1, LOSS.size(D) + 40, 2, 4.0)
     h, zero = descent.grid(law), np.zeros((1, LOSS.size(D) + 40))
     moved = []

@@ -297,7 +297,7 @@ ROWS = {
 @pytest.mark.parametrize("penalty", [1.1e-7, 1e-4, 1.0, 1e6])
 @pytest.mark.parametrize("R", [1e-6, 1.0, 30.0])
 def test_models_of_any_rows_meet_one_tolerance_in_silence(R, penalty):
-    """The model of any rows is found to the same tolerance, and nobody is told how."""
+    """Models of any rows are found to the same tolerance, and no warning is raised."""
     X, y = (list(parts) for parts in zip(*ROWS.values(), strict=True))
     method = DPAggr(penalty * R**2, loss=Logistic(), rows=(10, 100), row_norm=R)
     fitted = method.fit(TaskData.from_lists(X, y))
