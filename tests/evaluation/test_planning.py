@@ -77,8 +77,11 @@ def test_more_budget_and_more_tasks_say_more():
     assert ratios[0] > ratios[2] > ratios[4] > plan.by_epsilon[-1].mixed / plan.by_epsilon[-1].alone * 0.9
 
 
-def test_an_intercept_that_tasks_differ_in_is_a_coefficient_of_its_own():
-    """A task with one column or none: without any noise, its level is shrunk as a mean is whose variances are known."""
+def test_an_intercept_that_differs_is_a_coefficient_of_its_own():
+    """An intercept in which tasks differ is a coefficient of its own.
+
+    With no other column and without any noise, its level is shrunk as a mean is whose variances are known.
+    """
     rows, between = 8, 0.3
     plan = plan_study(1.0, 10_000, ["intercept"], rows, between=between, explained=1e-6, epsilons=[50.0], **QUIET)
     expected, of_mean = plan.by_epsilon[0], (1 - between) / rows
