@@ -307,6 +307,13 @@ def test_one_feature_has_no_spectrum():
     assert "nan" not in str(shared.diagnose())
 
 
+@pytest.mark.parametrize("order", [("few", "undefined"), ("undefined", "few")])
+def test_advice_does_not_depend_on_the_order_of_functionals(order):
+    functionals = {"few": np.random.default_rng(0).standard_normal((2, 60)), "undefined": np.full((2, 60), np.nan)}
+    advice = str(diagnose({name: functionals[name] for name in order}, {}, remedies=REMEDIES))
+    assert "cannot be judged by 60 draws of a chain" in advice
+
+
 @pytest.mark.parametrize("draws", [1, 3])
 def test_too_few_draws_to_judge_name_the_default(draws):
     """Whoever has too few draws to judge is told to take as many as the default."""
