@@ -170,8 +170,9 @@ def _simulate(
     y = np.einsum("tnj,jt->tn", X, W) + sigma * rng.standard_normal((setting.num_tasks, setting.rows))
     tasks = TaskData.from_lists(list(X), list(y))
     # smoothing and coordinates may depend on the data, because the posterior does not depend on them
+    rate_own = setting.rate if len(priors) > 1 else None
     data = penalised.observe(
-        model, tasks, rate=setting.rate, rate_own=setting.rate, sigma=setting.sigma, precondition=precondition
+        model, tasks, rate=setting.rate, rate_own=rate_own, sigma=setting.sigma, precondition=precondition
     )
     if (law := setting.noise) is not None:
         bounded = W / np.maximum(1.0, np.linalg.norm(W, axis=0) / law.clip)

@@ -1,6 +1,7 @@
 """Summaries of a posterior in words: whether to trust it, how much the release says, which structure it found."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -224,6 +225,9 @@ def test_releases_side_by_side(posteriors, data):
     assert "<table>" in table._repr_html_()
     with pytest.raises(ValueError, match="posteriors: expected at least one"):
         compare_releases({})
+    three, four = (SimpleNamespace(release=SimpleNamespace(num_features=d)) for d in (3, 4))
+    with pytest.raises(ValueError, match=r"posteriors: expected the same number of features in all, got \[3, 4\]"):
+        compare_releases({0.1: three, 1.0: four})
 
 
 def test_angles_by_chance_follow_their_law():

@@ -14,7 +14,7 @@ from mpmtl_prob.data.estimates import Estimate, Estimates
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, OfEstimates
-from mpmtl_prob.inference.public.effects import in_table, per_table_unit
+from mpmtl_prob.inference.public.effects_draws import in_table, per_table_unit
 from mpmtl_prob.releases.effects import EffectsLayout, in_common_units, in_layout, predictors, rows_of_numbers
 from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
