@@ -332,7 +332,7 @@ MUTANTS = [
            "if not self._tasks.start:", "if True:",
            "inference/test_owner_methods.py::test_tasks_of_other_turns_have_numbers_of_their_own"),
     Mutant("an owner takes out another's message", "inference/owner/leave_one_out.py",
-           "shared.leave_one_out(own[:, i])", "shared.leave_one_out(own[:, 0])",
+           "shared.leave_one_out(sent[:, i])", "shared.leave_one_out(sent[:, 0])",
            "inference/test_leave_one_out.py::test_targets_never_make_other_tasks_rows_be_read"),
     Mutant("a row moves its model by K, not 2 K", "estimators/mp_mtl.py",
            "VectorLaplace(tasks.num_features, eps, 2 * K)", "VectorLaplace(tasks.num_features, eps, K)",

@@ -437,8 +437,8 @@ def _basis_given_covariates(covariates: CovariateGroups, weights: Array, centres
     between = by_group.T @ ((counts / counts.sum())[:, None] * by_group)
     V = _principal_axes(between)[:, -number:]
     deviations = centres - jnp.repeat(by_group, len(centres) // len(counts), axis=0)
-    within = (deviations.T @ (weights[:, None] * deviations)).at[:d, :d]
-    within = within.add(jnp.einsum("n,nij->ij", weights, covariance))
+    average_covariance = jnp.einsum("n,nij->ij", weights, covariance)
+    within = (deviations.T @ (weights[:, None] * deviations)).at[:d, :d].add(average_covariance)
     complement = jnp.eye(D) - V @ V.T
     # the axes of E[u | z] get the largest eigenvalues, so that they come last
     high = 2 * jnp.trace(within) * (1 + np.arange(number))

@@ -60,7 +60,7 @@ def test_excluding_ones_own_message_conditions_on_the_rest(six, clear, monkeypat
 
 def test_without_their_own_messages_owners_draw_each_for_itself(six, clear, monkeypatch):
     seeds = []
-    drawn = methods.Found(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
+    drawn = methods.Results(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
 
     def plug_in(*given):
         seeds.append(given[5])
