@@ -148,8 +148,8 @@ def run(group: Group, checkout: Path) -> list[dict[str, Any]]:
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"group {group} in {checkout}:\n{done.stderr[-2000:]}")
-    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    cells: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return cells
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""How fast the estimators are beside other people's code, as ratios within one run, and what bounds them.
+"""Speed of the estimators beside other packages, as ratios within one run, and what bounds it.
 
     pip install -c constraints.txt -e '.[bench]'
     OPENBLAS_NUM_THREADS=1 python studies/benchmarks/estimators.py [--repeats 5] [--json OUT]
@@ -51,13 +51,13 @@ def main() -> None:
     options = parser.parse_args()
     train, _ = datasets.school().split(0.3, seed=0)
     print(f"{train}; CPU seconds")
-    found = {
+    problems = {
         "trace norm": trace_norm(train, 4.6, options.repeats),
         "l2,1": l21(train, 2.4, options.repeats),
         "Algorithm 2": algorithm_2(train, options.repeats),
         "logistic gradient": several_targets(options.repeats),
     }
-    record.write(options.json, {"accuracy": ACCURACY, "problems": found}, "pyproximal", "pylops", "skglm")
+    record.write(options.json, {"accuracy": ACCURACY, "problems": problems}, "pyproximal", "pylops", "skglm")
 
 
 def trace_norm(train: TaskData, penalty: float, repeats: int) -> Record:
@@ -129,11 +129,11 @@ def algorithm_2(train: TaskData, repeats: int, rounds: int = 30) -> Record:
         "dispatch": empty_call((plan.run, plan.W0)),
     }
     bound = shares(methods["ours"], parts)
-    found = verdict(
+    compared = verdict(
         "the printed loops in NumPy", cold["ours"], cold["loops"], warm["ours"], warm["loops"], bound, apart
     )
     print(f"  stacked products in NumPy: {warm['batches']:.4f}, ours {warm['batches'] / warm['ours']:.1f} times faster")
-    return found | {"stacked products in NumPy": warm["batches"] / warm["ours"]}
+    return compared | {"stacked products in NumPy": warm["batches"] / warm["ours"]}
 
 
 def several_targets(repeats: int, subjects: int = 1000, d: int = 293, m: int = 41, steps: int = 30) -> Record:
@@ -198,7 +198,7 @@ def of_fit(norm: Any, prox: str, train: TaskData, iterations: int) -> dict[str, 
 
 
 def shares(whole: Callable[[], Any], parts: dict[str, Callable[[], Any]], repeats: int = 9) -> dict[str, float]:
-    """What part of the whole's time each part takes, the largest first; all timed in turns."""
+    """Return the share of each part in the time of the whole, the largest first; all are timed in turns."""
     times = interleaved({"whole": whole} | parts, repeats)
     total = times.pop("whole")
     ranked = {name: part / total for name, part in sorted(times.items(), key=lambda one: -one[1])}
@@ -219,7 +219,7 @@ def empty_call(tree: Any) -> Callable[[], Any]:
 
 
 def relative_gap(norm: Any, train: TaskData, penalty: float, best: float) -> Callable[[FloatArray], float]:
-    """How far the objective at W is above the best, relative to it."""
+    """Return the relative excess of the objective at W over the best."""
     X, y = peers.design(train)
 
     def gap(W: FloatArray) -> float:

@@ -229,7 +229,7 @@ def federated(m: int, longer: int) -> None:
 
 
 def _some(data: Any, places: range) -> Any:
-    """As of version 0.3.0, which knows no other way to take some of the tasks."""
+    """Take some of the tasks in version 0.3.0, which has no method for it."""
     rows = [data.own(i) for i in places]
     names = [data.tasks[i] for i in places]
     return type(data).from_lists([X for X, _ in rows], [y for _, y in rows], tasks=names)
@@ -292,15 +292,15 @@ TRACED = ("data frame", "CSV file", "parquet file")  #: which leave nothing to J
 
 
 def one(name: str, m: int, longer: int) -> dict[str, float]:
-    """CPU seconds of a cell in this process, bytes at its peak, and of the posterior that it returns, if any."""
+    """Measure a cell in this process: CPU seconds, bytes at its peak, and bytes of the posterior that it returns, if any."""
     import mpmtl_prob  # noqa: F401 - is not what is timed
 
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     begin = time.process_time()  # which a busy machine does not lengthen
-    found = CELLS[name](m, longer)
+    result = CELLS[name](m, longer)
     told = {"seconds": time.process_time() - begin, "peak": peak()}
-    if isinstance(found, tuple):
-        told["result"] = size(found[1])
+    if isinstance(result, tuple):
+        told["result"] = size(result[1])
     return told
 
 
@@ -340,13 +340,13 @@ def measured(checkout: Path, name: str, m: int, longer: int) -> dict[str, float]
     """
     while True:
         known = _compiled()
-        found = _asked(checkout, "--one", name, str(m), str(longer))
-        if found.returncode:
-            if any(word in found.stderr for word in _NO_ROOM):
+        done = _asked(checkout, "--one", name, str(m), str(longer))
+        if done.returncode:
+            if any(word in done.stderr for word in _NO_ROOM):
                 return None
-            raise RuntimeError(f"{name}, m = {m}: {found.stderr[-2000:]}")
+            raise RuntimeError(f"{name}, m = {m}: {done.stderr[-2000:]}")
         if _compiled() == known:
-            line: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
+            line: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
             return line
 
 
@@ -439,26 +439,26 @@ def main() -> None:
 
 
 def _least(cell: dict[str, Any], when: str, least: dict[str, float] | None) -> None:
-    """Note what a call takes on few tasks."""
+    """Record what a call takes on few tasks."""
     cell[when] = {"least": least, "lines": cell.get(when, {"lines": []})["lines"]}
 
 
-def _line(cell: dict[str, Any], name: str, when: str, size: tuple[int, int], found: dict[str, float] | None) -> None:
-    """Note what a call takes on so many tasks, in the place of what is known of this size."""
+def _line(cell: dict[str, Any], name: str, when: str, size: tuple[int, int], measured: dict[str, float] | None) -> None:
+    """Record what a call takes on a size, instead of an earlier record of the size."""
     m, longer = size
     data, least = _data(m, longer), cell["least"]
-    line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": found}
-    if found and least:
-        line["times the data"] = (found["peak"] - least["peak"]) / data
-        if "result" in found:
-            line["of which the result"] = found["result"] / data
+    line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": measured}
+    if measured and least:
+        line["times the data"] = (measured["peak"] - least["peak"]) / data
+        if "result" in measured:
+            line["of which the result"] = measured["result"] / data
     print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(line), flush=True)
     others = [each for each in cell["lines"] if (each["m"], each["longer"]) != size]
     cell["lines"] = sorted([*others, line], key=lambda each: (each["m"], each["longer"]))
 
 
 def _compare(cell: dict[str, Any], size: tuple[int, int]) -> None:
-    """Note how many seconds a call takes now for one before, of this run: another one's machine was another."""
+    """Record the ratio of seconds, now over before, of this run; another run may have had another machine."""
     lines = (line for when in ("now", "before") for line in cell[when]["lines"] if (line["m"], line["longer"]) == size)
     now, before = (line["found"] for line in lines)
     if now and before:
@@ -473,12 +473,12 @@ def _data(m: int, longer: int) -> float:
 
 
 def _words(line: dict[str, Any]) -> str:
-    found = line["found"]
-    if found is None:
+    measured = line["found"]
+    if measured is None:
         return f"more than {LIMIT / 2**30:.0f} GiB"
     times = line.get("times the data", float("nan"))
     result = f", {line['of which the result']:.1f} of them the result" if "of which the result" in line else ""
-    return f"{found['peak'] / 2**30:.2f} GiB, {times:.1f} times the data{result}, {found['seconds']:.1f} s"
+    return f"{measured['peak'] / 2**30:.2f} GiB, {times:.1f} times the data{result}, {measured['seconds']:.1f} s"
 
 
 def _revision(checkout: Path | None) -> str | None:

@@ -111,17 +111,17 @@ def scores(misfit: str, epsilon: float, seed: int) -> dict[str, float]:
     fit = NoiseAware(epsilon, seed=seed, chains=2, progress_bar=False)
     normal, unit = fit.fit(train), replace(fit, scaling="unit_variance").fit(train)
     student = task_posteriors(train, normal.shared, likelihood="student_t", seed=seed)
-    found = {"ridge, own penalty": of(own_penalty(train, seed))}
+    errors = {"ridge, own penalty": of(own_penalty(train, seed))}
     for name, own in (("normal errors", normal), ("unit", unit), ("Student t", student)):
         draws = own.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
         low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
-        found |= {
+        errors |= {
             name: of(own.W),
             f"{name}, weights covered": float(np.mean((low <= made.W) & (high >= made.W))),
             f"{name}, targets covered": float(evaluation.coverage(own.predict(test), test)),
         }
     khat = np.asarray(student.to_arviz(pointwise=False)["constant_data"]["khat_draws"])
-    return found | {"khat above .7": float(np.mean(khat > 0.7))}
+    return errors | {"khat above .7": float(np.mean(khat > 0.7))}
 
 
 def main() -> None:
@@ -132,9 +132,10 @@ def main() -> None:
     options = parser.parse_args()
     cells: list[dict[str, Any]] = []
     for misfit in tqdm(MISFITS, desc="misfits"):
-        found = [scores(misfit, options.epsilon, seed) for seed in range(options.replications)]
-        means = {name: float(np.mean([each[name] for each in found])) for name in found[0]}
-        error = {name: float(np.std([each[name] for each in found], ddof=1) / np.sqrt(len(found))) for name in means}
+        replications = [scores(misfit, options.epsilon, seed) for seed in range(options.replications)]
+        means = {name: float(np.mean([of_one[name] for of_one in replications])) for name in replications[0]}
+        sd = {name: float(np.std([of_one[name] for of_one in replications], ddof=1)) for name in means}
+        error = {name: float(value / np.sqrt(len(replications))) for name, value in sd.items()}
         cells.append({"misfit": misfit, "mean": means, "standard error": error})
         record.write(options.json, {"epsilon": options.epsilon, "replications": options.replications, "cells": cells})
         print(misfit, {name: round(value, 3) for name, value in means.items()}, flush=True)

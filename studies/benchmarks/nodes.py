@@ -115,8 +115,8 @@ def main() -> None:
             lines.append(line)
             print(line, flush=True)
             sizes = {"m": options.m, "n": N, "d": D, "part": PART, "GB of files": size}
-            found = {"sizes": sizes, "one process": seconds, "lines": lines, "remark": options.remark}
-            record.write(options.json, found, "flwr")
+            report = {"sizes": sizes, "one process": seconds, "lines": lines, "remark": options.remark}
+            record.write(options.json, report, "flwr")
     finally:
         shutil.rmtree(scratch)
 

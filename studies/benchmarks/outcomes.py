@@ -248,7 +248,7 @@ def in_reference(study: Study, effects: np.ndarray) -> np.ndarray:
 def scored(
     study: Study, W: np.ndarray, dispersion: np.ndarray | None, effects: np.ndarray | None, average: np.ndarray | None
 ) -> dict[str, Any]:
-    """Of draws: log score; of a simulation the squared error of effects, their coverage, and that of average effects."""
+    """Return the log score of draws, and in a simulation errors and coverage of effects and of average effects."""
     out: dict[str, Any] = {"log score": log_scores(study, W, dispersion)}
     if study.truth is not None and effects is not None:
         lower, upper = np.quantile(effects, [0.05, 0.95], axis=0)

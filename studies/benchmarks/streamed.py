@@ -70,15 +70,15 @@ def _cpu() -> float:
 
 
 def measured(m: int, workers: int, scratch: str | None) -> dict[str, float]:
-    """One size, in a process of its own."""
+    """Measure one size in a process of its own."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
     try:
         size = write(folder, m)
         command = [sys.executable, __file__, "--one", str(folder), "--workers", str(workers)]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        of_process = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     finally:
         shutil.rmtree(folder)
-    return {"size": m, "GB of files": size} | found
+    return {"size": m, "GB of files": size} | of_process
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def declared_rows(self) -> int:
-        """What is publicly said of a task's rows: their number, or the median of its law where tasks are unequal."""
+        """Declared number of a task's rows, which is the median of its distribution where tasks are unequal."""
         named = {"d/2": max(1, self.d // 2), "d": self.d, "unequal": round(np.sqrt(FEWEST * MOST))}
         return named[self.rows] if self.rows in named else int(self.rows)
 
@@ -77,7 +77,7 @@ class Cell:
 
     @property
     def intercept(self) -> bool:
-        """Whether the first column is the constant one."""
+        """True if the first column is constant."""
         return self.columns in ("effects", "school")
 
 
@@ -240,6 +240,6 @@ def declared_square(cell: Cell) -> float:
 
 
 def error(cell: Cell, coefficients: np.ndarray, beta: np.ndarray) -> float:
-    """What a test row's mean is wrong by: (b - beta)'A(b - beta), A = E x x', averaged over tasks."""
+    """Return the mean squared error of test rows' means: (b - beta)'A(b - beta), A = E x x', averaged over tasks."""
     off = coefficients - beta
     return float(np.einsum("im,ij,jm->m", off, second_moment(cell), off).mean())

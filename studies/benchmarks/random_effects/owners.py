@@ -1,4 +1,4 @@
-"""What an owner makes of a public law of its coefficients: its posterior, averaged over what nobody told it.
+"""Posterior of an owner given a public prior of its coefficients, averaged over the parameters that it does not know.
 
 Each prior is N(mu, scale Omega). The posterior averages over priors, scales and residual variances, each weighed by the
 owner's evidence, the density of its own targets, so that no other task's rows take part.

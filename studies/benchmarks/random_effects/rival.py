@@ -25,7 +25,7 @@ RATIOS = np.r_[0.0, np.geomspace(1e-3, 10, 30)]  #: rho, the intercepts' varianc
 
 
 class Summaries(NamedTuple):
-    """What the rival says: mu (d,), its cluster-robust standard errors (d,), and every site's coefficients (d, m)."""
+    """Results of the rival: mu (d,), its cluster-robust standard errors (d,), and every site's coefficients (d, m)."""
 
     mu: np.ndarray
     standard_error: np.ndarray
