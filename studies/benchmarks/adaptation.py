@@ -38,7 +38,7 @@ CELLS = (
 
 
 def summary(cell: Cell, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Means over seeds, with standard errors."""
+    """Return means over seeds, with standard errors."""
     every = {name: np.array([run[name] for run in runs]) for name in runs[0]}
     spread = lambda values: float(values.std(ddof=1) / np.sqrt(len(runs))) if len(runs) > 1 else None
     means = {name: {"mean": float(v.mean()), "standard error": spread(v)} for name, v in every.items()}
@@ -47,7 +47,7 @@ def summary(cell: Cell, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
 
 
 def kept(path: Path, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The report in a file, with new numbers of the arms that were found. Raises ValueError where its seeds are others."""
+    """Return the report in a file with new cells. Raises ValueError if its cells have other seeds."""
     report: dict[str, Any] = json.loads(path.read_text())
     about = lambda cell: {k: v for k, v in cell.items() if k not in ("arms", "coverage")}
     for cell in cells:

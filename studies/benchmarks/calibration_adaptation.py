@@ -89,7 +89,7 @@ def one(length: float, n: int, epsilon: float, seed: int) -> dict[str, float]:
 
 
 def summary(runs: list[dict[str, float]]) -> dict[str, Any]:
-    """Mean coverage of each kind and its standard error, over data sets."""
+    """Return the mean coverage of each kind and its standard error, over data sets."""
     kinds = ("weights", "sigma", "targets")
     every = {kind: np.array([run[kind] for run in runs]) for kind in kinds}
     return {k: {"mean": v.mean(), "standard error": v.std(ddof=1) / np.sqrt(len(v))} for k, v in every.items()}

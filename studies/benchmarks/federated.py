@@ -45,7 +45,7 @@ def measure(owners: int, partners: int | None, trust: str) -> dict[str, Any]:
 
 
 def vanish(owners: list[int]) -> None:
-    """A table for the guide: default dropouts, at a risk of 1e-6 of no release."""
+    """Print a table for the guide: default dropouts, at a risk of 1e-6 of no release."""
     print("| partners | " + " | ".join(f"of {n}" for n in owners) + " |\n|---|" + "---|" * len(owners))
     for partners in (20, 40, 60, 100, 200):
         allowed = [federated.invite(1.0, n, FEATURES, partners=partners).dropouts for n in owners]

@@ -103,7 +103,7 @@ def measure(folder: Path, more: list[str]) -> dict[str, float]:
 
 
 def in_process(checkout: Path, words: list[str], *, cache: Path | None = None, python: tuple[str, ...] = ()) -> Any:
-    """This file in a new process that imports a checkout: what it printed, and its errors."""
+    """Run this file in a new process that imports a checkout; return its output and errors."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
     environment |= {"PYTHONPATH": str(checkout), "OPENBLAS_NUM_THREADS": "1", "BEGAN": repr(time.time())}
     if cache is not None:
@@ -113,7 +113,7 @@ def in_process(checkout: Path, words: list[str], *, cache: Path | None = None, p
 
 
 def imports(checkout: Path, folder: Path, more: list[str]) -> float:
-    """Seconds that modules take to be imported."""
+    """Return the seconds that importing modules takes."""
     said = in_process(checkout, ["--cell", str(folder), *more], python=("-X", "importtime")).stderr
     return sum(int(own) for own in re.findall(r"^import time:\s+(\d+) \|", said, re.MULTILINE)) / 1e6
 

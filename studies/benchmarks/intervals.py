@@ -75,7 +75,7 @@ class Truth(NamedTuple):
 
 
 def simulate(rng: np.random.Generator, count: int) -> Truth:
-    """Omega, the messages of M tasks and `count` owners from the model of `mpmtl_prob.models`, sigma = 1."""
+    """Draw Omega, the messages of M tasks and `count` owners from the model of `mpmtl_prob.models`, with sigma = 1."""
     while True:  # the model's factor for tr(A) = m, by rejection
         phi = np.exp(-np.log(D) + LOG_PHI_SD * rng.standard_normal())
         kappa = D + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal())

@@ -33,7 +33,7 @@ _NO_ROOM = ("MemoryError", "Unable to allocate", "out of memory", "Out of memory
 
 
 def frame(m: int, longer: int, labels: bool = False) -> Any:
-    """One long table."""
+    """Return the rows of all tasks as one long table."""
     import numpy as np
     import pandas as pd
 
@@ -51,7 +51,7 @@ def frame(m: int, longer: int, labels: bool = False) -> Any:
 
 
 def tasks(m: int, longer: int, **options: Any) -> Any:
-    """The table as tasks."""
+    """Return the table as tasks."""
     import mpmtl_prob as mp
 
     labels = options.pop("labels", False)
@@ -144,7 +144,7 @@ def owners(kind: str = "gaussian", **options: Any) -> Callable[[int, int], Any]:
 
 
 def effects(kind: str = "gaussian") -> Callable[[int, int], Any]:
-    """A mixed model: messages of effects in public units."""
+    """Fit a mixed model, with messages of effects in public units."""
 
     def posteriors(m: int, longer: int) -> Any:
         import mpmtl_prob as mp
@@ -236,7 +236,7 @@ def _some(data: Any, places: range) -> Any:
 
 
 def filed(m: int, d: int) -> float:
-    """Bytes of the file of owners' posteriors of m tasks with d features, the public one included."""
+    """Return the bytes of a file of owners' posteriors of m tasks with d features, which has the public posterior too."""
     import mpmtl_prob as mp
 
     made = mp.datasets.synthetic_low_rank(num_tasks=m, num_features=d, rows=ROWS)
@@ -305,7 +305,7 @@ def one(name: str, m: int, longer: int) -> dict[str, float]:
 
 
 def traced(name: str, m: int, longer: int) -> float:
-    """Bytes at the peak of what Python and NumPy allocate themselves in a cell that was called before: no library's."""
+    """Return the peak bytes that Python and NumPy allocate in a second call of a cell, without libraries' own memory."""
     CELLS[name](50, 1)
     tracemalloc.start()
     CELLS[name](m, longer)
@@ -313,7 +313,7 @@ def traced(name: str, m: int, longer: int) -> float:
 
 
 def size(posterior: Any) -> float:
-    """Bytes of a posterior: draws, and what else it keeps; groups with a number per row are made when asked."""
+    """Return the bytes of a posterior's arrays, without groups with a number per row, which are made on request."""
     if posterior.seat == "curator":
         return float(
             sum(array.nbytes for arrays in (posterior.draws, posterior.statistics) for array in arrays.values())
@@ -323,7 +323,7 @@ def size(posterior: Any) -> float:
 
 
 def peak() -> float:
-    """Bytes that this process ever held; on Linux without what its parent did."""
+    """Return the peak bytes of this process; on Linux without its parent's."""
     status = Path("/proc/self/status")
     if status.exists():
         return 1024.0 * int(
@@ -333,7 +333,7 @@ def peak() -> float:
 
 
 def measured(checkout: Path, name: str, m: int, longer: int) -> dict[str, float] | None:
-    """One cell, in a process of its own that imports a checkout; None where it needs more memory than it may have.
+    """Measure a cell in a process of its own that imports a checkout; None if it needs more memory than is allowed.
 
     Again where it compiled something, which JAX then finds in its folder: the compiler takes tens of megabytes, whatever the
     data are.
@@ -351,13 +351,13 @@ def measured(checkout: Path, name: str, m: int, longer: int) -> dict[str, float]
 
 
 def _compiled() -> set[str]:
-    """Names of what JAX has compiled and kept."""
+    """Return the names of programs in JAX's compilation cache."""
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     return {path.name for path in Path(folder).glob("*-cache")} if folder else set()
 
 
 def _asked(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """This file in a process of its own that imports a checkout."""
+    """Run this file in a process of its own that imports a checkout."""
     environment = os.environ | {"PYTHONPATH": str(checkout), "JAX_ENABLE_X64": "0", "PYTHONDONTWRITEBYTECODE": ""}
     environment |= {
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -468,7 +468,7 @@ def _compare(cell: dict[str, Any], size: tuple[int, int]) -> None:
 
 
 def _data(m: int, longer: int) -> float:
-    """Bytes of m tasks of which one is longer."""
+    """Return the bytes of m tasks of which one is longer."""
     return 8.0 * (D + 1) * ROWS * (m - 1 + longer)
 
 

@@ -65,10 +65,10 @@ class Alone:
     """Nobody reads anything: the same schools' losses without a release, as the same seed leaves the same ones out."""
 
     def learn(self, data: TaskData, seed: int) -> None:
-        """Nothing."""
+        """Learn nothing from other schools."""
 
     def personalise(self, h: None, own: TaskData) -> Callable[[TaskData], Prediction]:
-        """Each school's own ridge, its penalty averaged over its own evidence."""
+        """Fit each school's own ridge, with its penalty averaged over its own evidence."""
         W = evidence.posterior_means(own).W
         return lambda test: linear_prediction(W, test)
 

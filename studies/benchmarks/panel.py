@@ -91,7 +91,7 @@ def run(missing: Sequence[units.Unit], folder: Path, before: Path | None, data: 
 
 
 def _elsewhere(group: Sequence[units.Unit], checkout: Path, data: Path | None) -> Iterator[dict[str, Any]]:
-    """Results of a process in which the library is that of a checkout.
+    """Yield results of a process whose library is that of a checkout.
 
     Raises:
         RuntimeError: the process failed; the message has its last words.
@@ -132,7 +132,7 @@ def _elsewhere(group: Sequence[units.Unit], checkout: Path, data: Path | None) -
 
 
 def gone(before: Sequence[float], new: Sequence[float], ideal: Sequence[float]) -> dict[str, float]:
-    """Share of the distance between one arm and a mixed model that another closes, with a 90 % bootstrap interval.
+    """Return the share of one arm's distance to a mixed model that another closes, with a 90 % bootstrap interval.
 
     In cells the first is version 0.3.0, on real tables every task alone. Errors are averaged over seeds, or splits, which
     are drawn with replacement, the same for all three.
@@ -141,7 +141,7 @@ def gone(before: Sequence[float], new: Sequence[float], ideal: Sequence[float]) 
 
 
 def ratio(new: Sequence[float], other: Sequence[float]) -> dict[str, float]:
-    """An arm's error over another's, with the same interval."""
+    """Return an arm's error over another's, with the same interval."""
     return _bootstrapped(lambda mean: mean[0] / mean[1], new, other)
 
 
@@ -210,7 +210,7 @@ def _summary(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _on_table(name: str, epsilon: float, done: dict[units.Unit, dict[str, Any]], data: Path | None) -> dict[str, Any]:
-    """A real table at a budget, over the splits that all of its arms have begun; a split's releases are averaged."""
+    """Report a real table at a budget, over the splits that all of its arms have begun, with releases averaged."""
     every: dict[str, dict[int, list[float]]] = {}
     for unit, result in done.items():
         if unit.problem == name and unit.epsilon in (None, epsilon) and "missing" not in result:
@@ -246,7 +246,7 @@ def show(numbers: dict[str, Any]) -> None:
 
 
 def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command; a wrong one ends it with a sentence."""
+    """Return the options of the command; a wrong one ends it with a message."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fast", action="store_true", help="ten cells, three seeds, two splits")
     parser.add_argument("--list", action="store_true", help="print the names of cells, arms and tables, and stop")

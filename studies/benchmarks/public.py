@@ -41,7 +41,7 @@ CHAINS = 2
 
 
 def weights_latent(observed: Observed, sigma: Any, m: int) -> None:
-    """The model `full` with W latent, W = sqrt(Phi) V, V of the matrix-t law that is left when Omega is integrated out."""
+    """Model as `full` with W latent: W = sqrt(Phi) V, V matrix-t, which integrating Omega out gives."""
     d = len(sigma)
     z = numpyro.sample("z", dist.Normal(0.0, 1.0))
     log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
@@ -55,7 +55,7 @@ def weights_latent(observed: Observed, sigma: Any, m: int) -> None:
 
 
 def functionals(draws: chains.Draws) -> dict[str, Any]:
-    """(chain, draw) each: what a reader of the posterior looks at."""
+    """Return functionals that readers of the posterior look at, (chain, draw) each."""
     eigenvalues = np.linalg.eigvalsh(draws["A"])[..., ::-1]
     shares = eigenvalues / eigenvalues.sum(axis=-1, keepdims=True)
     return {f"share_{j + 1}": shares[..., j] for j in range(3)} | {"log_phi": draws["log_phi"]}

@@ -68,7 +68,7 @@ def arm(name, kernel, observed, warmup, draws, thin=1):
 
 
 def cuqi(file, draws):
-    """In CUQIpy's own environment: MYULA at fixed sigma and rate; writes its draws back."""
+    """Run MYULA at fixed sigma and rate in CUQIpy's environment, and write the draws to the file."""
     import cuqi
 
     given = np.load(file)

@@ -36,7 +36,7 @@ BOUND = {
 
 
 def one(m: int, n: int, d: int, T: int) -> dict[str, float]:
-    """CPU seconds, and gigabytes at the peak, of a release and of Algorithm 2, in this process."""
+    """Measure CPU seconds and peak gigabytes of a release and of Algorithm 2, in this process."""
     from mpmtl_prob import datasets, release
     from mpmtl_prob.estimators import LowRank
 
@@ -55,7 +55,7 @@ def one(m: int, n: int, d: int, T: int) -> dict[str, float]:
 
 
 def sweep(axis: str, sizes: list[int]) -> dict[str, Any]:
-    """Lines of one axis, and the exponents that fit them best."""
+    """Measure all sizes of one axis, and fit exponents to them."""
     print(f"\n{axis}, {NAMES[axis]}; else {', '.join(f'{k} = {v}' for k, v in BASE.items() if k != axis)}; CPU seconds")
     lines = []
     for size in sizes:
@@ -74,7 +74,7 @@ def sweep(axis: str, sizes: list[int]) -> dict[str, Any]:
 
 
 def exponent(sizes: list[int], work: list[float]) -> float:
-    """b of the least squares fit log work = a + b log size."""
+    """Return b of the least-squares fit log work = a + b log size."""
     return float(np.polyfit(np.log(sizes), np.log(work), 1)[0])
 
 

@@ -66,7 +66,7 @@ class Shape(NamedTuple):
 
 
 def shape(seed: int) -> Shape:
-    """The seed's own: the first that is not too large for a minute or two."""
+    """Draw the shape of a seed, the first that takes no more than a minute or two."""
     rng = np.random.default_rng([seed, 0])
     drawn: dict[str, Any] = {"tasks": LARGEST, "features": 1, "rows": 2}
     while drawn["tasks"] * drawn["features"] * drawn["rows"] > LARGEST:
@@ -76,7 +76,7 @@ def shape(seed: int) -> Shape:
 
 
 def data(of: Shape, seed: int) -> tuple[TaskData, FloatArray, FloatArray]:
-    """Training rows, test rows X (m, n, d) and the weights (d, m)."""
+    """Draw training rows, test rows X (m, n, d) and the weights (d, m)."""
     rng = np.random.default_rng([seed, 1])
     m, d = of.tasks, of.features
     U = np.linalg.qr(rng.standard_normal((d, of.rank)))[0]
@@ -125,7 +125,7 @@ def over_shapes(
     shapes: int,
     epsilons: Sequence[float],
 ) -> None:
-    """A command that measures shapes at several budgets; every one is a file, and is not run again.
+    """Run a command that measures shapes at several budgets; each result is a file, and is not computed again.
 
     Args:
         doc: of the command.

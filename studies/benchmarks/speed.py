@@ -51,7 +51,7 @@ RUN = {"chains": 4, "draws": 300, "progress_bar": False}
 
 
 def unit() -> float:
-    """CPU seconds of 20 000 eigendecompositions: the median of nine tries, for the speed of a processor changes meanwhile."""
+    """Return the median CPU seconds of 20 000 eigendecompositions in nine tries, as a processor's speed changes."""
     import numpy as np
 
     M, tries = np.cov(np.random.default_rng(0).standard_normal((28, 100))), []
@@ -64,7 +64,7 @@ def unit() -> float:
 
 
 def measure(name: str) -> dict[str, float]:
-    """One cell, in this process."""
+    """Measure one cell in this process."""
     structure, epsilon = CELLS[name]
     if name == "installation":
         return install(Path.cwd()) | {"unit": unit()}
@@ -135,7 +135,7 @@ def install(checkout: Path) -> dict[str, float]:
 
 
 def _spent(release: Any, structure: str, seed: int, run: dict[str, Any]) -> tuple[float, Any]:
-    """CPU seconds of a posterior, and itself."""
+    """Return the CPU seconds of a posterior, and the posterior."""
     from mpmtl_prob.inference import shared_covariance
 
     begin = time.process_time()
@@ -144,7 +144,7 @@ def _spent(release: Any, structure: str, seed: int, run: dict[str, Any]) -> tupl
 
 
 def elsewhere(name: str, checkout: Path) -> dict[str, float]:
-    """One cell, in a new process that imports a checkout."""
+    """Measure one cell in a new process that imports a checkout."""
     environment = os.environ | {"PYTHONPATH": str(checkout), "OPENBLAS_NUM_THREADS": "1", "JAX_ENABLE_X64": "0"}
     environment |= {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     command = [sys.executable, str(HERE), "--cell", name]
@@ -185,7 +185,7 @@ def main() -> None:
 
 
 def kept(path: Path | None, before: str | None) -> dict[str, Any]:
-    """An earlier report. Raises ValueError where it compares with another commit."""
+    """Return an earlier report. Raises ValueError if it compares with another commit."""
     if path is None or not path.exists():
         return {}
     report = dict(json.loads(path.read_text()))
@@ -195,7 +195,7 @@ def kept(path: Path | None, before: str | None) -> dict[str, Any]:
 
 
 def revision(checkout: Path) -> str:
-    """The commit that is checked out."""
+    """Return the commit that is checked out."""
     asked = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 

@@ -29,7 +29,7 @@ _UNIT = 2**30 if sys.platform == "darwin" else 2**20  # bytes there, kilobytes o
 
 
 def write(folder: Path, m: int) -> float:
-    """Parts of m tasks, similar in groups; gigabytes on disk."""
+    """Write parts of m tasks, similar in groups; return gigabytes on disk."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -46,7 +46,7 @@ def write(folder: Path, m: int) -> float:
 
 
 def one(folder: str, workers: int) -> dict[str, float]:
-    """Seconds by the clock and of the processors, and gigabytes at the peak, of a release, in this process."""
+    """Measure seconds of the clock and of the processors, and peak gigabytes, of a release in this process."""
     import mpmtl_prob as mp
 
     begin, opened = time.perf_counter(), _cpu()

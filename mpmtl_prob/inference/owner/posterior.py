@@ -107,8 +107,9 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
         for group, contents in to_pack.items():
             tree[group].dataset = contents.drop_vars(list(contents.data_vars))
         tree["shared"].dataset = public["posterior"].to_dataset()
-        for group in public.children.keys() - {"posterior", "release"}:
-            tree[f"shared/{group}"] = public[group]
+        for group in public.children:
+            if group not in ("posterior", "release"):
+                tree[f"shared/{group}"] = public[group]
         tree.attrs |= {"seconds": self.seconds, "likelihood": self.likelihood.name}
         tree.attrs |= {_OF_SHARED[name]: public.attrs[name] for name in _OF_SHARED.keys() & public.attrs.keys()}
         parts = ((group, *part) for group, contents in to_pack.items() for part in packed_parts(contents))

@@ -330,7 +330,7 @@ class SharedEffects(PublicPosterior[str]):
         structure = one_of("structure", str(tree.attrs["structure"]), STRUCTURES)
         prior = EffectsPrior(*(float(value) for value in tree.attrs["prior"]))
         release, drawn = cls._release_and_tree(tree, structure)
-        # by number, as a file lists the eleventh group before the third
+        # by number, because files of owners' posteriors may have them in any order
         names = sorted((name for name in tree.children if name.startswith(_OTHER)), key=lambda name: (len(name), name))
         for name in names:
             drawn[name] = tree.children[name].copy()

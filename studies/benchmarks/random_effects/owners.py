@@ -36,7 +36,7 @@ class Prior(NamedTuple):
 def posteriors(
     data: Statistics, priors: Sequence[Prior], residuals: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means (d, m) and variances (d, m) of every owner's coefficients.
+    """Return means (d, m) and variances (d, m) of every owner's coefficients.
 
     Args:
         data: of the tasks; each column of the result is made of its own task's part.
@@ -73,5 +73,5 @@ def posteriors(
 
 
 def told(data: Statistics, mu: np.ndarray, Omega: np.ndarray, sigma2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (d, m) where the owner is told the truth: no method has a smaller error on average."""
+    """Return means and variances (d, m) of owners who are told the truth; no method has a smaller error on average."""
     return posteriors(data, [Prior(mu, Omega, np.ones(1))], sigma2[:, None])

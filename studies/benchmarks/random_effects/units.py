@@ -39,12 +39,12 @@ class Unit:
 
 
 def of_cell(cell: cells.Cell, arm: str, version: str, seeds: int) -> list[Unit]:
-    """Units of an arm in a cell."""
+    """Return the units of an arm in a cell."""
     return [Unit(cell.name, cell.epsilon, seed, 0, arm, version) for seed in range(seeds)]
 
 
 def of_table(name: str, arm: str, version: str, epsilon: float, splits: int, releases: int) -> list[Unit]:
-    """Units of an arm on a real table; an arm that draws no noise has one release, at no epsilon."""
+    """Return the units of an arm on a real table; an arm without noise has one release, without epsilon."""
     if arm not in arms.PRIVATE:
         return [Unit(name, None, number, 0, arm, version) for number in range(splits)]
     return [Unit(name, epsilon, number, k, arm, version) for number in range(splits) for k in range(releases)]
