@@ -8,8 +8,7 @@
 A is a sum over m tasks. The likelihood approximates Sigma by a normal distribution with the mean and variance that the model
 implies. The mean of u u' / |u|^2 is an average over points of the distribution of u that is smooth in the parameters. The
 variance is that of a normal u given z (Isserlis, 1918), scaled to length one to first order. It is computed in a basis in
-which
-the entries of A are nearly independent: the mean of u, and the principal axes of u about it. The noise has the same
+which the entries of A are nearly independent: the mean of u, and the principal axes of u about it. The noise has the same
 distribution in every basis.
 
 Where tasks have covariates, z_i = (1, z_i1, ..., z_iq), which are public,

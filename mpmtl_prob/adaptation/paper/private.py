@@ -133,7 +133,9 @@ def draw(
     )
     if guarantee.proved:
         guarantee = replace(guarantee, reason=f"{guarantee.reason} {ADAPTIVE}")
-    discrepancy = float(discrepancy_choice) if first is None else noisy(search[0](), float(noise[0][0]), first, search[1])
+    discrepancy = (
+        float(discrepancy_choice) if first is None else noisy(search[0](), float(noise[0][0]), first, search[1])
+    )
     return Drawn(discrepancy, noise[-1].reshape(steps, size), lattices[0], ratio, guarantee)
 
 

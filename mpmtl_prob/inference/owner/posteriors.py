@@ -239,8 +239,7 @@ def task_posteriors(
               half the message's square.
             - "exact": by Sigma - w~_i w~_i', with "plug_in" and a public posterior for every owner, for releases of
               directions.
-            - "not_in_release": for tasks that are not in the release, or whose messages were not made from these rows:
-            messages
+            - "not_in_release": for tasks that are not in the release, or whose messages were not made from these rows, but
               given as a matrix, or made without the intercept that tasks have now. There is nothing to leave out.
             - "off": the owner's message stays in the release, and its rows count twice; for comparison.
         chains: number of chains into which the independent draws are arranged.

@@ -241,8 +241,8 @@ def structure_for(release: Release) -> Structure:
     """Return the structure with which owners' errors are smallest, the default of :class:`NoiseAware`.
 
     It is "low_rank" with at least 100 tasks and 16 to 50 features, if the noise moves the second moment by less than its
-    average eigenvalue, as estimated from the release. Otherwise it is "full": with fewer tasks or features, or more noise,
-    errors are the same and chains of "low_rank" diverge; with more features it takes minutes.
+    average eigenvalue, as estimated from the release. Otherwise it is "full", which is faster and has about the same errors.
+    With fewer tasks or features chains of "low_rank" diverge, and with more features they take minutes.
 
     >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=120, num_features=20, rows=10)
     >>> [mp.inference.structure_for(mp.release(train, epsilon)).name for epsilon in (0.01, 30.0)]
