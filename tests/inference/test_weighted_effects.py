@@ -106,7 +106,13 @@ def simulated_posteriors(replications):
     usable, true = [], []
     for seed, (seen, truth) in enumerate(zip(data, truths, strict=True)):
         draws, weights = weighted_draws(
-            model_of("full"), (seen, ()), start=start_of(seen, "full"), keep=STORED, shape=(1, 19), wanted=100, seed=seed
+            model_of("full"),
+            (seen, ()),
+            start=start_of(seen, "full"),
+            keep=STORED,
+            shape=(1, 19),
+            wanted=100,
+            seed=seed,
         )
         if weights.bear(100):
             usable.append({name: values[0] for name, values in draws.items()})
