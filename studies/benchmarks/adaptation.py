@@ -83,12 +83,12 @@ def main() -> None:
                 bar.set_postfix_str(f"{cell.data} {cell.records} {cell.shift} eps {cell.epsilon:g}, seed {seed}")
                 done[cell].append(unit(cell, seed, options.units, options.only, options.again))
                 bar.update()
-            cells = [summary(cell, runs) for cell, runs in done.items()]
+            summaries = [summary(cell, runs) for cell, runs in done.items()]
             candidates = {name: len(tried) for name, tried in CANDIDATES.items()}
             if options.only is NAMES:
-                record.write(options.json, {"candidates": candidates, "cells": cells})
+                record.write(options.json, {"candidates": candidates, "cells": summaries})
     if options.only is not NAMES and options.json is not None:  # all seeds or none: arms are compared seed by seed
-        record.write(options.json, kept(options.json, cells))
+        record.write(options.json, kept(options.json, summaries))
 
 
 if __name__ == "__main__":

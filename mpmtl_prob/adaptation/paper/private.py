@@ -133,9 +133,10 @@ def draw(
     )
     if guarantee.proved:
         guarantee = replace(guarantee, reason=f"{guarantee.reason} {ADAPTIVE}")
-    discrepancy = (
-        float(discrepancy_choice) if first is None else noisy(search[0](), float(noise[0][0]), first, search[1])
-    )
+    if search is not None and first is not None:
+        discrepancy = noisy(search[0](), float(noise[0][0]), first, search[1])
+    else:
+        discrepancy = float(discrepancy_choice)
     return Drawn(discrepancy, noise[-1].reshape(steps, size), lattices[0], ratio, guarantee)
 
 
