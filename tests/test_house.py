@@ -39,7 +39,7 @@ ROOMS = """
     adaptation.estimator adaptation.public_fit
     adaptation.paper
     adaptation.moments theory.adaptation
-    adaptation.adapt
+    adaptation.adapt adaptation.arms
     theory
     adaptation
     evaluation threat_models federated
