@@ -123,9 +123,25 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
 
 
 def _add_compare(command: Callable[..., argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    table = command("compare", compare, "all estimators side by side on held-out rows")
+    table = command("compare", compare, "estimators side by side on held-out rows")
     data_options(table)
     table.add_argument("--epsilon", type=float, nargs="+", default=[1.0], help="budgets")
+    table.add_argument(
+        "--arms",
+        nargs="+",
+        metavar="ARM",
+        help="some of ridge, lasso, alone, trace_norm, group_lasso, low_rank_plus_sparse, mtrl; with noise, at every budget: "
+        "low_rank (Algorithm 2), group_sparse (3), low_rank_sparse (4), dp_mtrl, dp_aggr, noise_aware; default ridge, alone, "
+        "trace_norm, low_rank, group_sparse, noise_aware",
+    )
+    table.add_argument(
+        "--rounds", type=int, help="of Algorithms 2 to 4 and of the posterior; default several, of which one is chosen"
+    )
+    table.add_argument(
+        "--logistic",
+        action="store_true",
+        help="for labels: the logistic loss in every arm that has it, and the choice by AUC; otherwise labels are numbers",
+    )
     table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
     table.add_argument("--adjacency", default="replace", help="replace, the default, or zero_out")
     reference_option(table)
@@ -379,18 +395,23 @@ def _print_effects(own: OwnerEffects) -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Fit all estimators and print their scores."""
+    """Fit the estimators and print their scores."""
     from mpmtl_prob import evaluation
+    from mpmtl_prob.evaluation import named
     from mpmtl_prob.inference.owner import likelihoods
 
     check_budgets(options.epsilon)
     tasks, reference = read_tasks(options), read_reference(options)
-    if reference is None:
+    arms = named.STANDARD if options.arms is None else tuple(options.arms)
+    if reference is None and "noise_aware" in arms:
         likelihoods.likelihood_of(options.likelihood, tasks)
     train, test = tasks.split(options.fraction, seed=options.seed)
-    fits = evaluation.standard_fits(
+    fits = evaluation.fits_by_name(
+        arms,
         train,
         options.epsilon,
+        rounds=options.rounds,
+        logistic=options.logistic,
         adjacency=options.adjacency,
         likelihood=options.likelihood,
         reference=reference,

@@ -112,11 +112,11 @@ def test_labels_are_fitted_after_their_release(csv, tmp_path, capsys, monkeypatc
 
     asked = []
 
-    def some_fits(train, epsilons, *, likelihood, **_):
+    def some_fits(arms, train, epsilons, *, likelihood, **_):
         asked.append(likelihood)
         return {"own": mp.inference.OwnerPosteriors.load(out)}
 
-    monkeypatch.setattr(mp.evaluation, "standard_fits", some_fits)
+    monkeypatch.setattr(mp.evaluation, "fits_by_name", some_fits)
     assert main(["compare", *columns(table), "--fraction", "0.5"]) == 2
     assert "--likelihood on the command line" in capsys.readouterr().err
     assert main(["compare", *columns(table), "--fraction", "0.5", "--likelihood", "bernoulli"]) == 0
@@ -161,12 +161,12 @@ def test_one_feature_needs_a_clip_norm(csv, tmp_path, capsys):
 
 
 def test_compare_prints_a_table_or_json(csv, capsys, monkeypatch):
-    def some_fits(train, epsilons, *, draws, adjacency, **_):  # test_evaluation.py has them all
+    def some_fits(arms, train, epsilons, *, draws, adjacency, **_):  # test_evaluation.py has them all
         assert (epsilons, adjacency) == ([1.0], "replace")
         ours = mp.NoiseAware(1.0, chains=2, warmup=200, draws=draws, progress_bar=False).fit(train)
         return {"ridge": mp.estimators.Ridge().fit(train), mp.evaluation.noise_aware(1.0): ours}
 
-    monkeypatch.setattr(mp.evaluation, "standard_fits", some_fits)
+    monkeypatch.setattr(mp.evaluation, "fits_by_name", some_fits)
     options = ["--epsilon", "1", "--fraction", "0.5", "--draws", "100", "--quiet"]
     assert main(["compare", *columns(csv), *options, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -193,7 +193,7 @@ def test_an_interrupt_ends_a_command_and_a_fit_keeps_what_was_drawn(csv, tmp_pat
     train = mp.TaskData.from_pandas(pd.read_csv(csv), task="school", target="mark")
     run = {"chains": 2, "warmup": 200, "draws": 100, "progress_bar": False}
     fits = lambda *_, **__: {"ours": mp.NoiseAware(1.0, **run).fit(train)}
-    monkeypatch.setattr(mp.evaluation, "standard_fits", fits)
+    monkeypatch.setattr(mp.evaluation, "fits_by_name", fits)
     assert main(["compare", *columns(csv), "--quiet"]) == 130
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", f"{features_of('compare')}mpmtl-prob compare: interrupted\n")
