@@ -50,7 +50,8 @@ ROOMS = """
     cli.demo cli.options privacy.__main__
     cli.demo_federated cli.desk
     cli.stages
-    cli.adapt cli.demonstration cli.federated cli.ledger cli.plan cli.report cli.reproduce cli.tasks
+    cli.bounds
+    cli.adapt cli.audit cli.demonstration cli.federated cli.ledger cli.plan cli.report cli.reproduce cli.tasks
     cli.main
     cli
     __main__

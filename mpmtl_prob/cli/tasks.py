@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpmtl_prob.cli import desk
 from mpmtl_prob.cli.options import (
@@ -67,6 +67,15 @@ def _add_release(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="bound of the messages' lengths, a public number; by default messages have length 1",
     )
     publish.add_argument(
+        "--rounds",
+        type=int,
+        default=1,
+        help="rounds that share the budget, paid for at once: after the first, messages answer the release before; default 1",
+    )
+    publish.add_argument(
+        "--likelihood", help="with --rounds: of the targets in those answers, such as bernoulli for labels -1 and 1"
+    )
+    publish.add_argument(
         "--ledger", type=Path, help="ledger file that pays for the release, and refuses it if that exceeds the total"
     )
     publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
@@ -101,6 +110,11 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         "--sampler",
         help="with --study: weighted, the default, points of a normal law that is fitted to what the release says, with NUTS "
         "where their own diagnosis is poor; or nuts",
+    )
+    fitting.add_argument(
+        "--structure",
+        help="without --study: of the covariance between tasks: full, the default; low_rank; group_sparse; auto; "
+        "paper; paper_group_sparse; of a release of effects full, diagonal, group_sparse or low_rank",
     )
     fitting.add_argument("--chains", type=int, default=4)
     fitting.add_argument(
@@ -241,8 +255,10 @@ def release(options: argparse.Namespace) -> None:
         scaling=options.scaling,
         message=message if options.clip is None else "clip",
         clip=options.clip,
+        rounds=options.rounds,
         reference=reference,
     )
+    respond = _answers(options, tasks)
     if isinstance(tasks, Estimates):
         coefficients_of(tasks, reference)
     elif reference is not None:
@@ -255,7 +271,12 @@ def release(options: argparse.Namespace) -> None:
     if reference is not None:
         _tell_of_desks(options)
     ledger = open_ledger(options, delta=delta, adjacency=options.adjacency)
-    published = release(tasks, spec, ledger=ledger)
+    try:
+        published = release(tasks, spec, respond=respond, ledger=ledger)
+    except BaseException as stopped:
+        if (paid := getattr(stopped, "release", None)) is not None:  # the rounds up to the one that failed
+            paid.save(options.out)
+        raise
     published.save(options.out)
     if options.json:
         print(published.to_xarray().attrs["release"])
@@ -264,6 +285,20 @@ def release(options: argparse.Namespace) -> None:
     if ledger is not None:
         print(ledger)
     print(f"written to {options.out}")
+
+
+def _answers(options: argparse.Namespace, tasks: TaskData | Estimates) -> Callable[[Release], Any] | None:
+    """Return the function by which owners answer a round, or None for one round. Raises ValueError where there is none."""
+    from mpmtl_prob import Estimates
+    from mpmtl_prob.inference import posterior_draws
+
+    if options.rounds == 1:
+        if options.likelihood is not None:
+            raise ValueError("--likelihood: expected it with --rounds above 1 alone, whose answers depend on it")
+        return None
+    if isinstance(tasks, Estimates) or options.reference is not None:
+        raise ValueError(f"--rounds: expected 1 with messages of effects, which answer nothing, got {options.rounds}")
+    return posterior_draws(tasks, options.seed, options.likelihood)
 
 
 def _tell_of_desks(options: argparse.Namespace) -> None:
@@ -296,6 +331,7 @@ def fit(options: argparse.Namespace) -> None:
     shown = shows_progress(options)
     shared = inference.shared_covariance(
         release,
+        structure=options.structure or "full",
         chains=options.chains,
         warmup=min(options.draws, WARMUP),
         draws=options.draws,
@@ -320,7 +356,9 @@ def _check_study_options(options: argparse.Namespace) -> None:
     """Raise ValueError for options that contradict the study's file, or are needed with it."""
     if options.csv is None:
         raise ValueError("--csv: expected this hospital's rows with --study, got none")
-    given = [name for name in ("task", "target", "features", "exclude", "intercept") if getattr(options, name)]
+    given = [
+        name for name in ("task", "target", "features", "exclude", "intercept", "structure") if getattr(options, name)
+    ]
     if given:
         raise ValueError(f"--{given[0]}: expected none with --study, whose file has it; leave the option out")
     if options.coefficients is not None:
