@@ -20,6 +20,9 @@ _OF_ARMS = ("classification", "steps", "source_weight", "accounting", "not_priva
 _PUBLIC = (
     "They are computed without noise from --test, which was given as public records: the guarantee does not cover them."
 )
+_OF_DATA = (
+    "They are computed without noise from other records of a published data set: the guarantee does not cover them."
+)
 _HELD_OUT = (
     "They are computed without noise from private records that their owner held out (--held-out): the guarantee does not "
     "cover them, and they are for the owner alone."
@@ -33,17 +36,26 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         run,
         "a private model with the help of public data, from one release of a private table; or several methods side by side",
     )
-    parser.add_argument(
-        "--source", type=Path, nargs="+", required=True, help="public tables; every file is a domain of its own"
-    )
+    parser.add_argument("--source", type=Path, nargs="+", help="public tables; every file is a domain of its own")
     parser.add_argument(
         "--target",
         type=Path,
-        required=True,
         help="private table with the same columns, one record a line; one record is protected",
     )
-    parser.add_argument("--label", required=True, help="the column to predict; all others of --source are features")
+    parser.add_argument("--label", help="the column to predict; all others of --source are features")
     exclude_option(parser, "columns of --source that are not features, such as another outcome")
+    known = parser.add_argument_group("a data set by name, in the place of --source, --target, --label and --test")
+    known.add_argument(
+        "--data",
+        help="simulated: two_sources, shifted; at hand: school, digits, flights; the paper's, whose files you have: wind, "
+        "airline, gas, news, slices",
+    )
+    known.add_argument(
+        "--path", type=Path, help="its file or folder; without it you are told which one, and where from"
+    )
+    known.add_argument(
+        "--records", type=int, nargs=2, metavar=("M", "N"), help="public and private records; default its own"
+    )
     parser.add_argument("--epsilon", type=float, required=True, help="of the release; with --arms, of every arm")
     parser.add_argument("--delta", type=float, default=None, help="default 1 / n^1.1 of n private records")
     parser.add_argument(
@@ -90,18 +102,13 @@ def run(options: argparse.Namespace) -> None:
     """Pay, release, fit, print the report and write its files."""
     from mpmtl_prob.adaptation import adapt as report
     from mpmtl_prob.adaptation import arms
-    from mpmtl_prob.adaptation.data import tables
     from mpmtl_prob.adaptation.paper import accounting
 
     if options.arms is None and (given := [name for name in _OF_ARMS if getattr(options, name) not in (None, False)]):
         raise ValueError(f"--{given[0].replace('_', '-')}: expected it with --arms alone, got no arms")
     if options.held_out and options.test is None:
         raise ValueError("--held-out: expected it with --test alone, got no test records")
-    sources, target = tables.read(options.source, options.target, options.label, exclude=options.exclude)
-    tell_features(options, target.features)
-    test = (
-        None if options.test is None else tables.read_test(options.test, options.label, list(map(str, target.features)))
-    )
+    sources, target, test = _read(options)
     delta = accounting.default_delta(target.num_records) if options.delta is None else options.delta
     name = report.MODEL if options.arms is None else arms.FILE
     if options.out and (report.folder(options.out) / name).exists():  # checked before anything is paid for
@@ -109,6 +116,33 @@ def run(options: argparse.Namespace) -> None:
     ledger = open_ledger(options, delta=delta, unit="target record")
     ways = _one_release if options.arms is None else _side_by_side
     ways(options, sources, target, test, delta, ledger)
+
+
+def _read(options: argparse.Namespace) -> tuple[dict[str, Domain], Domain, Domain | None]:
+    """Read the public domains, the private target and the test records. Raises ValueError for contradictory options."""
+    from mpmtl_prob.adaptation.data import named, tables
+
+    if options.data is None:
+        if missing := [name for name in ("source", "target", "label") if getattr(options, name) is None]:
+            raise ValueError(f"--{missing[0]}: expected it, or --data with a data set by name, got none")
+        if given := [name for name in ("path", "records") if getattr(options, name) is not None]:
+            raise ValueError(f"--{given[0]}: expected it with --data alone, got tables")
+        sources, target = tables.read(options.source, options.target, options.label, exclude=options.exclude)
+        tell_features(options, target.features)
+        if options.test is None:
+            return sources, target, None
+        return sources, target, tables.read_test(options.test, options.label, list(map(str, target.features)))
+    if given := [
+        name for name in ("source", "target", "label", "exclude", "test") if getattr(options, name) is not None
+    ]:
+        raise ValueError(f"--{given[0]}: expected none with --data, which has its own, got some")
+    data = named.load(options.data, options.path, records=options.records, seed=options.seed)
+    options.label = "label"
+    options.no_intercept = options.no_intercept or "intercept" in data.source.features
+    options.classification = options.classification or named.DATA[options.data].classification
+    if options.classification and options.arms is None:
+        raise ValueError(f"--arms: expected some for classes, as {options.data} has, such as ncnvx, got none")
+    return data.sources, data.target, data.test
 
 
 def _one_release(
@@ -185,6 +219,8 @@ def _print_arms(options: argparse.Namespace, fitted: Arms) -> None:
 
 def _said(options: argparse.Namespace) -> str:
     """Return what the test records are, in words."""
+    if options.data is not None:
+        return _OF_DATA
     return _HELD_OUT if options.held_out else _PUBLIC
 
 

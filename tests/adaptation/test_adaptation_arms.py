@@ -179,3 +179,59 @@ def test_test_records_are_checked_before_anything_is_paid(files, capsys):
             assert main(asked(files, *more, *arms)) == 2
             assert message in capsys.readouterr().err
     assert book.charges() == []
+
+
+def test_data_sets_by_name_run_or_say_which_file_they_want(capsys, tmp_path):
+    asked = ["adapt", "--epsilon", "2", "--delta", ".01", "--data"]
+    more = ["--records", "200", "80", "--arms", "source", "cnvx", "--steps", "5", "--json"]
+    assert main([*asked, "two_sources", *more]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["private_records"], sum(said["public_records"].values())) == (80, 200)
+    assert said["arms"][1]["error"] > 0
+    files = {"wind": "wind.data", "airline": "2008.csv", "gas": "batch1.dat", "news": "OnlineNewsPopularity.csv"}
+    for name, file in (files | {"slices": "slice_localization_data.csv"}).items():
+        assert main([*asked, name]) == 2
+        told = capsys.readouterr().err
+        assert file in told
+        assert "from" in told
+        assert main([*asked, name, "--path", str(tmp_path / "nowhere")]) == 2
+        assert file in capsys.readouterr().err
+    for more, message in (
+        (["two_sources", "--path", "x"], "path: expected none with two_sources, which needs no file"),
+        (["two_sources", "--label", "x"], "--label: expected none with --data"),
+        (["digits"], "--arms: expected some for classes, as digits has"),
+        (["rain"], "data: expected one of 'two_sources'"),
+    ):
+        assert main([*asked, *more]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["adapt", "--epsilon", "1"]) == 2
+    assert "--source: expected it, or --data with a data set by name, got none" in capsys.readouterr().err
+
+
+def test_a_file_of_the_paper_runs_through_the_command(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    dates = [(61 + year, month, day) for year in range(4) for month in range(1, 13) for day in range(1, 29)]
+    table = np.column_stack([dates, rng.gamma(2.0, 5.0, (len(dates), 12))])
+    np.savetxt(tmp_path / "wind.data", table, fmt="%.2f")
+    asked = [
+        "adapt",
+        "--data",
+        "wind",
+        "--path",
+        str(tmp_path / "wind.data"),
+        "--records",
+        "600",
+        "60",
+        "--epsilon",
+        "2",
+    ]
+    assert main([*asked, "--delta", ".01", "--json", "--arms", "source", "moments"]) == 0
+    assert json.loads(capsys.readouterr().out)["private_records"] == 60
+
+
+def test_classes_and_a_network_run_on_digits(capsys):
+    pytest.importorskip("sklearn")
+    asked = ["adapt", "--data", "digits", "--records", "300", "100", "--epsilon", "5", "--delta", ".01", "--json"]
+    assert main([*asked, "--arms", "source", "ncnvx", "--steps", "30"]) == 0
+    arms = {arm["name"]: arm for arm in json.loads(capsys.readouterr().out)["arms"]}
+    assert all(arm["error"] < 0.5 for arm in arms.values())  # better than guessing
