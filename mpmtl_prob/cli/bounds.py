@@ -113,6 +113,7 @@ def _utility(options: argparse.Namespace) -> Said:
         "power": bound.power(),
         "rounds T": bound.rounds(),
         "error": bound.rate(),
+        "T saved by momentum": bound.rounds_saved,
     }
     small = (
         "It says something, as M is far below 1." if bound.noise() < 0.1 else "M is not far below 1: it says nothing."
@@ -161,7 +162,7 @@ def _adaptation(options: argparse.Namespace) -> Said:
     from mpmtl_prob.adaptation.paper import accounting
     from mpmtl_prob.adaptation.paper.losses import Squared
     from mpmtl_prob.adaptation.paper.objective import Convex, Sizes
-    from mpmtl_prob.theory.adaptation import convex_steps, convex_utility
+    from mpmtl_prob.theory.adaptation import convex_steps, convex_utility, optimal_rate
 
     needed(options, "public", "private", "features", "delta")
     loss, penalties = Squared(1.0, options.weight_bound), Convex(options.kappa)
@@ -173,12 +174,15 @@ def _adaptation(options: argparse.Namespace) -> Said:
     given = {"epsilon": options.epsilon, "delta": options.delta, "num_features": options.features}
     steps = convex_steps(loss, penalties, sizes, **given) if options.steps is None else options.steps
     parts = convex_utility(loss, penalties, sizes, **given, steps=steps, private_distance=0.0, public_distance=0.0)
+    optimal = optimal_rate(loss, penalties, sizes, **given, private_distance=0.0, public_distance=0.0)
     row = {
         "steps T": steps,
         "predictor": parts.predictor,
         "private weights": parts.private_weights,
         "public weights": parts.public_weights,
         "excess of F": parts.total,
+        "optimal rate": optimal.rate,
+        "from n": optimal.private_records,
         "true eps of the printed noise": accounting.printed_epsilon(options.epsilon, options.delta),
     }
     enough = f"The printed noise is enough up to eps = {accounting.valid_up_to(options.delta):.3g} at this delta."

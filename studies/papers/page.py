@@ -23,6 +23,10 @@ ERROR = ", s.e."
 MOST_COLUMNS = 10
 _METRICS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average AUC"}
 
+_LINE_BY_LINE = (
+    "[The papers, line by line](papers.md), lists every algorithm, definition, bound, data set and figure with the call that "
+    "runs it, and what is left out."
+)
 #: notes for readers on each figure
 _READINGS = {
     "fig2": "The output of the first round does not depend on the rows. What protects the odd task is in the last columns.",
@@ -86,6 +90,7 @@ def page(reports: Sequence[Report], figures: str = "results") -> str:
     parts = [
         "# What reproduces, and what does not",
         _headline(reports, figures),
+        _LINE_BY_LINE,
         "## The papers' claims",
         _claims(reports),
         "## Targets of the noise-aware posterior",
