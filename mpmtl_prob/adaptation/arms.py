@@ -37,7 +37,7 @@ from mpmtl_prob.adaptation.paper.network import NetworkAdap
 from mpmtl_prob.adaptation.public_fit import robust
 from mpmtl_prob.privacy.accounting.composition import compute_epsilon
 from mpmtl_prob.privacy.guarantee import Bound, Guarantee
-from mpmtl_prob.privacy.ledger import Charge, Ledger
+from mpmtl_prob.privacy.ledger import Charge, Ledger, check_ledger
 from mpmtl_prob.privacy.units import Unit
 
 FILE = "arms.json"
@@ -49,7 +49,7 @@ _ANY = 1e9
 
 
 class Settings(NamedTuple):
-    """What all arms are made of.
+    """Settings of all arms.
 
     Attributes:
         paid: epsilon, delta, ledger and unsafe_seed.
@@ -283,7 +283,59 @@ def fit_arms(
     Whatever ends it later, such as a full disk, has what is paid for as its attribute ``arms``.
     """
     flag("intercept", intercept)
-    known = CLASSIFICATION if flag("classification", classification) else REGRESSION
+    chosen = _chosen(names, flag("classification", classification), not_private)
+    epsilon = positive("epsilon", epsilon)
+    public: Mapping[Hashable, Domain] = several(source)
+    every = stacked(public)
+    _, private = pair(every, target)
+    test = None if test is None else _matching(test, every)
+    ball = _Ball.of(every, intercept, classification)
+    apart = {name: ball.inside(part) for name, part in public.items()}
+    together, own = stacked(apart), ball.inside(private)
+    bound = 1.0 if classification else max(1.0, _ROOM * float(np.linalg.norm(robust(together).w)))
+    delta = default_delta(private.num_records) if delta is None else delta
+    descent = {"steps": steps, "source_weight": source_weight}
+    descent = {name: value for name, value in descent.items() if value is not None}
+
+    def fitted(kind: Kind, records: Domain, payer: Ledger | None, noise_seed: int | None) -> Adaptation:
+        paid = {"epsilon": epsilon, "delta": delta, "ledger": payer, "unsafe_seed": noise_seed}
+        model = kind.make(Settings(paid, descent, accounting, bound, seed))
+        return model.fit(apart if kind.apart else together, records)
+
+    rows = np.resize(
+        np.arange(together.num_records), own.num_records
+    )  # as many public records as there are private ones
+    stand_in = Domain(together.X[rows], together.y[rows], together.features)
+    copy = _copy(ledger)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fits themselves warn
+        for kind in chosen.values():
+            fitted(kind, stand_in, copy, 0 if copy is None else None)
+    book = Ledger(epsilon=_ANY, delta=delta, unit=Unit.TARGET_RECORD) if ledger is None else ledger
+    payer, already, fits = (None if unsafe_seed is not None else book), len(book.charges()), list[FittedArm]()
+    records = {name: part.num_records for name, part in public.items()}
+
+    def so_far() -> Arms:
+        total = None if payer is None else _together(book.charges()[already:], delta)
+        said = None if test is None else test_is
+        return Arms(label, records, private.num_records, ball.units, tuple(fits), total, said, classification)
+
+    check_ledger(ledger, unsafe_seed)
+    try:
+        for name, kind in chosen.items():
+            model = fitted(kind, own, payer, unsafe_seed)
+            error = None if test is None else ball.error(model, test)
+            fits.append(FittedArm(name, kind.text, model.guarantee_, ball.original(model), model, error))
+    except BaseException as stopped:
+        if fits:
+            stopped.arms = so_far()  # type: ignore[attr-defined]
+        raise
+    return so_far()
+
+
+def _chosen(names: Sequence[str], classification: bool, not_private: bool) -> dict[str, Kind]:
+    """Return the arms by name. Raises ValueError for none, an unknown one, or one without privacy that is not allowed."""
+    known = CLASSIFICATION if classification else REGRESSION
     chosen = {one_of("arms", name, tuple(known)): known[name] for name in names}
     if not chosen:
         raise ValueError(f"arms: expected some of {', '.join(known)}, got none")
@@ -292,63 +344,15 @@ def fit_arms(
             f"arms: expected arms with a guarantee, got {', '.join(bare)}, which look at private records without noise; "
             "allow it with not_private (--not-private), for the records' owner alone"
         )
-    epsilon = positive("epsilon", epsilon)
-    public: Mapping[Hashable, Domain] = several(source)
-    every = stacked(public)
-    _, private = pair(every, target)
-    units = Scaling.of(every, intercept=intercept)
-    if classification:
-        units = replace(units, label_centre=0.0, label_scale=1.0)
-    ball = _Ball(units, 1.0 if classification else max(float(np.abs(units.scaled(every).y).max()), 1e-300))
-    delta = default_delta(private.num_records) if delta is None else delta
-    if test is not None:
-        test = public_domain("test", domain("test", test))
-        if test.num_features != every.num_features:
-            raise ValueError(f"test: expected the source's {every.num_features} features, got {test.num_features}")
-    apart = {name: ball.of(part) for name, part in public.items()}
-    together, own = stacked(apart), ball.of(private)
-    bound = 1.0 if classification else max(1.0, _ROOM * float(np.linalg.norm(robust(together).w)))
-    descent = {"steps": steps, "source_weight": source_weight}
-    descent = {name: value for name, value in descent.items() if value is not None}
+    return chosen
 
-    def settings(payer: Ledger | None, noise_seed: int | None) -> Settings:
-        paid = {"epsilon": epsilon, "delta": delta, "ledger": payer, "unsafe_seed": noise_seed}
-        return Settings(paid, descent, accounting, bound, seed)
 
-    def fitted(kind: Kind, target: Domain, using: Settings) -> Adaptation:
-        return kind.make(using).fit(apart if kind.apart else together, target)
-
-    rows = np.resize(
-        np.arange(together.num_records), own.num_records
-    )  # as many public records as there are private ones
-    stand_in = Domain(together.X[rows], together.y[rows], together.features)
-    rehearsed = settings(_copy(ledger), 0 if ledger is None else None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fits themselves warn
-        for kind in chosen.values():
-            fitted(kind, stand_in, rehearsed)
-    counted = ledger
-    if ledger is None and unsafe_seed is None:
-        counted = Ledger(epsilon=_ANY, delta=delta, unit=Unit.TARGET_RECORD)
-    using, fits = settings(counted, unsafe_seed), list[FittedArm]()
-    already = 0 if counted is None else len(counted.charges())
-    records = {name: part.num_records for name, part in public.items()}
-
-    def so_far() -> Arms:
-        total = None if counted is None else _together(counted.charges()[already:], delta)
-        said = test_is if test is not None else None
-        return Arms(label, records, private.num_records, units, tuple(fits), total, said, classification)
-
-    try:
-        for name, kind in chosen.items():
-            model = fitted(kind, own, using)
-            error = None if test is None else ball.error(model, test)
-            fits.append(FittedArm(name, kind.text, model.guarantee_, ball.original(model), model, error))
-    except BaseException as stopped:
-        if fits:
-            stopped.arms = so_far()  # type: ignore[attr-defined]
-        raise
-    return so_far()
+def _matching(test: Any, public: Domain) -> Domain:
+    """Return test records after a check of their numbers and features, which may be looked at."""
+    records = public_domain("test", domain("test", test))
+    if records.num_features != public.num_features:
+        raise ValueError(f"test: expected the source's {public.num_features} features, got {records.num_features}")
+    return records
 
 
 class _Ball(NamedTuple):
@@ -362,19 +366,30 @@ class _Ball(NamedTuple):
     units: Scaling
     largest: float
 
-    def of(self, records: Domain) -> Domain:
+    @classmethod
+    def of(cls, public: Domain, intercept: bool, classification: bool) -> _Ball:
+        """Compute the units from public records; classes stay what they are."""
+        units = Scaling.of(public, intercept=intercept)
+        if classification:
+            return cls(replace(units, label_centre=0.0, label_scale=1.0), 1.0)
+        return cls(units, max(float(np.abs(units.scaled(public).y).max()), 1e-300))
+
+    def inside(self, records: Domain) -> Domain:
+        """Return records in these units."""
         scaled = self.units.scaled(records)
         with np.errstate(all="ignore"):  # a warning would reveal one record
             return Domain(scaled.X / self.units.row_bound, scaled.y / self.largest, scaled.features)
 
     def error(self, model: Adaptation, test: Domain) -> float:
-        inside = self.of(test)
+        """Compute the error on test records, in units of the public labels' variance, or the share of wrong labels."""
+        inside = self.inside(test)
         off = model.predict(inside.X) - inside.y
         if model.classes_ is not None:
             return float(np.mean(off != 0))
         return float(np.mean((self.largest * off) ** 2))
 
     def original(self, model: Adaptation) -> FloatArray | None:
+        """Return weights in the units of the table; None of a network."""
         if isinstance(model, NetworkAdap):
             return None
         w = self.largest / self.units.row_bound * model.coef_

@@ -36,6 +36,24 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         run,
         "a private model with the help of public data, from one release of a private table; or several methods side by side",
     )
+    _add_records(parser)
+    parser.add_argument("--epsilon", type=float, required=True, help="of the release; with --arms, of every arm")
+    parser.add_argument("--delta", type=float, default=None, help="default 1 / n^1.1 of n private records")
+    parser.add_argument(
+        "--no-intercept", action="store_true", help="a model through the origin; default with intercept"
+    )
+    parser.add_argument(
+        "--ledger", type=Path, help="ledger file that pays for it, and refuses it if that exceeds the total"
+    )
+    parser.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
+    parser.add_argument(
+        "--out", type=Path, help="folder for model.json and a picture, or for arms.json with --arms; default none"
+    )
+    _add_arms(parser)
+
+
+def _add_records(parser: argparse.ArgumentParser) -> None:
+    """Add the options for public, private and test records."""
     parser.add_argument("--source", type=Path, nargs="+", help="public tables; every file is a domain of its own")
     parser.add_argument(
         "--target",
@@ -56,11 +74,6 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     known.add_argument(
         "--records", type=int, nargs=2, metavar=("M", "N"), help="public and private records; default its own"
     )
-    parser.add_argument("--epsilon", type=float, required=True, help="of the release; with --arms, of every arm")
-    parser.add_argument("--delta", type=float, default=None, help="default 1 / n^1.1 of n private records")
-    parser.add_argument(
-        "--no-intercept", action="store_true", help="a model through the origin; default with intercept"
-    )
     parser.add_argument(
         "--test",
         type=Path,
@@ -69,13 +82,10 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--held-out", action="store_true", help="--test has private records that their owner held out and may look at"
     )
-    parser.add_argument(
-        "--ledger", type=Path, help="ledger file that pays for it, and refuses it if that exceeds the total"
-    )
-    parser.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
-    parser.add_argument(
-        "--out", type=Path, help="folder for model.json and a picture, or for arms.json with --arms; default none"
-    )
+
+
+def _add_arms(parser: argparse.ArgumentParser) -> None:
+    """Add the options for several methods side by side."""
     arms = parser.add_argument_group("several methods side by side, each a release of its own that is paid for")
     arms.add_argument(
         "--arms",

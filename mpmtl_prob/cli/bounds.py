@@ -10,7 +10,7 @@ from mpmtl_prob.cli.options import print_json
 
 
 class Said(NamedTuple):
-    """What a command prints.
+    """A table with its meaning, as a command prints it.
 
     Attributes:
         rows: of a table, the same keys in each.

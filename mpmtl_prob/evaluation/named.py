@@ -46,7 +46,7 @@ from mpmtl_prob.sampling.nuts import WARMUP
 
 
 class Settings(NamedTuple):
-    """What candidates of an arm are made of.
+    """Settings of an arm's candidates.
 
     Attributes:
         loss: of rows.
