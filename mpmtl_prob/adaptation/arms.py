@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
@@ -310,7 +311,10 @@ def fit_arms(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fits themselves warn
         for kind in chosen.values():
-            fitted(kind, stand_in, copy, 0 if copy is None else None)
+            fitted(kind, stand_in, None, 0)
+            if copy is not None:
+                with suppress(_Paid):
+                    fitted(kind, stand_in, copy, None)
     book = Ledger(epsilon=_ANY, delta=delta, unit=Unit.TARGET_RECORD) if ledger is None else ledger
     payer, already, fits = (None if unsafe_seed is not None else book), len(book.charges()), list[FittedArm]()
     records = {name: part.num_records for name, part in public.items()}
@@ -396,14 +400,27 @@ class _Ball(NamedTuple):
         return self.units.original(w) if w.ndim == 1 else self.units.original(w.T).T
 
 
-def _copy(ledger: Ledger | None) -> Ledger | None:
-    """Return a ledger in memory with the same total and the same charges."""
+class _Paid(Exception):
+    """A fit has paid, and is to go no further."""
+
+
+class _Till(Ledger):
+    """A ledger in memory that ends a fit once it has paid, before any noise is drawn."""
+
+    def charge(self, *laws: Any, **options: Any) -> Charge:
+        super().charge(*laws, **options)
+        raise _Paid
+
+
+def _copy(ledger: Ledger | None) -> _Till | None:
+    """Return a till with the same total and the same charges."""
     if ledger is None:
         return None
     terms = {name: getattr(ledger, name) for name in ("epsilon", "delta", "adjacency", "unit", "adaptive")}
-    copy = Ledger(None, **terms)
+    copy = _Till(None, **terms)
     for charge in ledger.charges():
-        copy.charge(charge.mechanisms, unit=charge.unit, adjacency=charge.adjacency)
+        with suppress(_Paid):
+            copy.charge(charge.mechanisms, unit=charge.unit, adjacency=charge.adjacency)
     return copy
 
 

@@ -17,7 +17,6 @@ from scipy.special import expit
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.checks import one_of, optional, positive, whole
-from mpmtl_prob.convex.losses import Loss
 from mpmtl_prob.data.outcomes import impossible
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.reference import Reference
@@ -56,7 +55,7 @@ class Settings(NamedTuple):
         epsilon: the budget; None of an arm without noise.
     """
 
-    loss: Loss
+    loss: LeastSquares | Logistic
     adjacency: str
     rounds: int | None
     start: Ridge | None

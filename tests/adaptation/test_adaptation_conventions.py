@@ -34,7 +34,7 @@ def test_all_that_is_public_says_what_it_is_and_estimators_have_the_same_methods
     for name in ROOM.__all__:
         assert getattr(ROOM, name).__doc__, name
     estimators = [each for _, each in callables() if inspect.isclass(each) and hasattr(each, "fit")]
-    assert len(estimators) == 11
+    assert len(estimators) == 12
     for kind in estimators:
         assert {"get_params", "set_params", "predict"} <= set(dir(kind))
         assert repr(kind()).startswith(kind.__name__ + "(")
