@@ -313,7 +313,7 @@ def fit_arms(
         for kind in chosen.values():
             fitted(kind, stand_in, None, 0)
             if copy is not None:
-                with suppress(_Paid):
+                with suppress(_Charged):
                     fitted(kind, stand_in, copy, None)
     book = Ledger(epsilon=_ANY, delta=delta, unit=Unit.TARGET_RECORD) if ledger is None else ledger
     payer, already, fits = (None if unsafe_seed is not None else book), len(book.charges()), list[FittedArm]()
@@ -400,26 +400,26 @@ class _Ball(NamedTuple):
         return self.units.original(w) if w.ndim == 1 else self.units.original(w.T).T
 
 
-class _Paid(Exception):
-    """A fit has paid, and is to go no further."""
+class _Charged(Exception):
+    """Signal that a fit has been charged, and is to go no further."""
 
 
-class _Till(Ledger):
-    """A ledger in memory that ends a fit once it has paid, before any noise is drawn."""
+class _BudgetCheck(Ledger):
+    """Ledger in memory that ends a fit as soon as it has been charged, before any noise is drawn."""
 
     def charge(self, *laws: Any, **options: Any) -> Charge:
         super().charge(*laws, **options)
-        raise _Paid
+        raise _Charged
 
 
-def _copy(ledger: Ledger | None) -> _Till | None:
-    """Return a till with the same total and the same charges."""
+def _copy(ledger: Ledger | None) -> _BudgetCheck | None:
+    """Return a ledger in memory with the same total and the same charges."""
     if ledger is None:
         return None
     terms = {name: getattr(ledger, name) for name in ("epsilon", "delta", "adjacency", "unit", "adaptive")}
-    copy = _Till(None, **terms)
+    copy = _BudgetCheck(None, **terms)
     for charge in ledger.charges():
-        with suppress(_Paid):
+        with suppress(_Charged):
             copy.charge(charge.mechanisms, unit=charge.unit, adjacency=charge.adjacency)
     return copy
 

@@ -169,7 +169,7 @@ def data_options(parser: argparse.ArgumentParser, *, estimates: bool = False) ->
     """Add the options for the source of rows, or of estimates from models fitted elsewhere."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--csv", type=Path, help="table with one row per observation, and one line per row")
-    source.add_argument("--data", choices=["school"], help="a data set of the library")
+    source.add_argument("--data", choices=["school", "lsoa2"], help="a data set of the library; lsoa2 has labels")
     of_estimates = ("", "")
     if estimates:
         source.add_argument(
@@ -223,7 +223,7 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
     if options.data:
         if given := [name for name in _OF_CSV if getattr(options, name)]:
             raise ValueError(f"--{given[0]}: expected it with --csv alone, got --data {options.data}")
-        return datasets.school()
+        return datasets.school() if options.data == "school" else datasets.lsoa2()
     if not options.task or not options.target:
         raise ValueError("--csv: needs --task and --target, the names of two columns")
     frame = read_cells("--csv", options.csv, numbers=numbers_of_text, text=[options.task])

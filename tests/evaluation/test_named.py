@@ -76,6 +76,13 @@ def test_candidates_have_the_rounds_that_are_asked_for():
     assert sizes == [grids.SIZE, grids.SIZE]
 
 
+def test_a_data_set_of_labels_is_one_word(capsys, monkeypatch):
+    monkeypatch.setattr(mp.datasets, "lsoa2", lambda: LABELS)
+    asked = ["compare", "--data", "lsoa2", "--fraction", ".7", "--quiet", "--arms", "ridge", "--logistic", "--json"]
+    assert main(asked) == 0
+    assert 0.5 < json.loads(capsys.readouterr().out)[0]["auc"] <= 1
+
+
 def test_the_command_takes_arms_by_name(tmp_path, capsys):
     path = tmp_path / "labels.csv"
     LABELS.to_pandas(task="school", target="mark").to_csv(path, index=False)

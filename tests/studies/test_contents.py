@@ -12,7 +12,7 @@ from mpmtl_prob.cli.demo import DATA as DEMOS
 from mpmtl_prob.cli.main import _parser
 from mpmtl_prob.cli.reproduce import EXPERIMENTS
 from mpmtl_prob.evaluation.named import ARMS
-from studies.papers import contents
+from studies.papers import contents, stand_ins
 
 ENTRIES = contents.entries()
 #: what argparse leaves to the commands, by option or position: (command, name) to the names that are known
@@ -74,3 +74,15 @@ def test_what_runs_nowhere_says_why(tmp_path):
     for name in ("estimators.LowRankest", "nothing.at.all", "adaptation.CnvxAdap(weight=1)"):
         with pytest.raises(ValueError, match="python: "):
             contents.resolve(name)
+
+
+def test_a_stand_in_holds_or_fails_by_two_standard_errors_and_runs_with_one_seed():
+    better, even = stand_ins.CLAIMS[1], stand_ins.CLAIMS[0]
+    noise = [0.0, 0.1, -0.1, 0.05, -0.05]
+    apart = lambda claim, by: {claim.first: [1 + by + each for each in noise], claim.second: [1.0] * 5}
+    assert [stand_ins.holds(better, apart(better, by)) for by in (-0.2, -0.01, 0.2)] == [True, False, False]
+    assert [stand_ins.holds(even, apart(even, by)) for by in (-0.2, 0.01, 0.2)] == [True, True, False]
+    claim, data = stand_ins.CLAIMS[0], stand_ins.CLAIMS[0].data[0]
+    errors = claim.arms(data.load(3), data.weight_bound, 3)
+    assert set(errors) == {claim.first, claim.second}
+    assert all(0 < error < 2 for error in errors.values())
