@@ -44,7 +44,7 @@ from mpmtl_prob.releases.spec import ReleaseSpec, check_message
 from mpmtl_prob.sampling.nuts import WARMUP
 
 
-class Settings(NamedTuple):
+class _Settings(NamedTuple):
     """Settings of an arm's candidates.
 
     Attributes:
@@ -79,26 +79,26 @@ class Arm(NamedTuple):
 
     title: str
     noisy: bool
-    grid: Callable[[TaskData, Settings], Sequence[Any]] | None
+    grid: Callable[[TaskData, _Settings], Sequence[Any]] | None
 
 
-def _ridge(train: TaskData, s: Settings) -> Sequence[Any]:
+def _ridge(train: TaskData, s: _Settings) -> Sequence[Any]:
     return grids.ridge_logistic(train) if isinstance(s.loss, Logistic) else grids.ridge(train)
 
 
-def _sparse_rounds(train: TaskData, s: Settings) -> Sequence[Any]:
+def _sparse_rounds(train: TaskData, s: _Settings) -> Sequence[Any]:
     """Return candidates of Algorithm 4 with the same penalty on both parts, as there is no grid for two."""
     both = lambda penalty, **options: LowRankSparse(penalty=(penalty, penalty), **options)
     return grids.rounds(both, train, **s.published)
 
 
-def _relationships(train: TaskData, s: Settings) -> Sequence[Any]:
+def _relationships(train: TaskData, s: _Settings) -> Sequence[Any]:
     top = float(LeastSquares(average=True).of(train).curvature().max())
     shares = product(np.geomspace(1e-6, 1e-1, 5), np.geomspace(1e-6, 1.0, grids.SIZE // 5))
     return [MTRL(float(top * ridge), float(top * relation)) for ridge, relation in shares]
 
 
-def _sum(train: TaskData, s: Settings) -> Sequence[Any]:
+def _sum(train: TaskData, s: _Settings) -> Sequence[Any]:
     single = grids.multi_task(TraceNorm(), train, s.loss)[:: grids.SIZE // 8]
     return [
         LowRankPlusSparse((one.penalty, one.penalty * share), loss=s.loss, tolerance=1e-3, max_iterations=500)
@@ -231,7 +231,7 @@ def fits_by_name(
                 )
                 fits[noise_aware(budget)] = posterior.fit(train)
             else:
-                candidates = grid(train, Settings(loss, adjacency, rounds, start, budget))
+                candidates = grid(train, _Settings(loss, adjacency, rounds, start, budget))
                 chosen = cross_validate(candidates, train, folds=folds, metric=metric, seed=seed, progress_bar=False)
                 fitted = chosen.fit(train)
                 fits[title] = Probabilities(fitted) if logistic and name not in _SQUARED else fitted
