@@ -498,7 +498,7 @@ MUTANTS = [
            '        optional(moderate, "step_size", self.step_size)\n', "",
            "test_charges.py::test_a_descent_settles_its_step_size_and_seed_first"),
     Mutant("arms are paid for one by one, without a look at the budget", "adaptation/arms.py",
-           "                    fitted(kind, stand_in, copy, None)\n", "                    pass\n",
+           "                    fit(copy, None)\n", "                    pass\n",
            "adaptation/test_adaptation_arms.py::test_nothing_is_charged_where_a_later_arm_would_be_refused"),
     Mutant("steps without private records are paid for", "adaptation/paper/cnvx.py",
            "queries=(1 + both) if sizes.each_private else 0", "queries=1 + both",

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -303,18 +304,9 @@ def fit_arms(
         model = kind.make(Settings(paid, descent, accounting, bound, seed))
         return model.fit(apart if kind.apart else together, records)
 
-    rows = np.resize(
-        np.arange(together.num_records), own.num_records
-    )  # as many public records as there are private ones
+    rows = np.resize(np.arange(together.num_records), own.num_records)  # as many public records as private ones
     stand_in = Domain(together.X[rows], together.y[rows], together.features)
-    copy = _copy(ledger)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fits themselves warn
-        for kind in chosen.values():
-            fitted(kind, stand_in, None, 0)
-            if copy is not None:
-                with suppress(_Charged):
-                    fitted(kind, stand_in, copy, None)
+    _rehearse([partial(fitted, kind, stand_in) for kind in chosen.values()], ledger)
     book = Ledger(epsilon=_ANY, delta=delta, unit=Unit.TARGET_RECORD) if ledger is None else ledger
     payer, already, fits = (None if unsafe_seed is not None else book), len(book.charges()), list[FittedArm]()
     records = {name: part.num_records for name, part in public.items()}
@@ -398,6 +390,18 @@ class _Ball(NamedTuple):
             return None
         w = self.largest / self.units.row_bound * model.coef_
         return self.units.original(w) if w.ndim == 1 else self.units.original(w.T).T
+
+
+def _rehearse(fits: Sequence[Callable[[Ledger | None, int | None], Adaptation]], ledger: Ledger | None) -> None:
+    """Make all fits with noise from a seed, and charge a copy of the ledger. Raises what the fits or the charges would."""
+    copy = _copy(ledger)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fits themselves warn
+        for fit in fits:
+            fit(None, 0)
+            if copy is not None:
+                with suppress(_Charged):
+                    fit(copy, None)
 
 
 class _Charged(Exception):
