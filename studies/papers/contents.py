@@ -124,6 +124,7 @@ def text() -> str:
                 python, shell = (f"`{cell}`" if cell else "" for cell in (entry.python, entry.shell))
                 lines.append(f"| {entry.item} | {entry.what} | {python} | {shell} | {entry.remark} |")
         lines.append("")
+    lines += ["## Claims on stand-ins", "", *_stand_ins(), ""]
     lines += [
         "## Left out",
         "",

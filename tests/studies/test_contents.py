@@ -28,7 +28,13 @@ KNOWN = {
 
 
 def test_the_page_is_the_scripts():
-    assert contents.PAGE.read_text() == contents.text()
+    page = contents.PAGE.read_text()
+    assert page == contents.text()
+    assert all(
+        page.count(f"| {claim.item} | {claim.text} | {data.text} |")
+        for claim in stand_ins.CLAIMS
+        for data in claim.data
+    )
 
 
 def test_every_name_is_there():
