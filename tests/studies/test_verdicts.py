@@ -256,7 +256,7 @@ def test_replacement_stands_beside_the_target_at_the_same_eps_and_decides_nothin
     school["coverage"] = xr.full_like(school["error"], 0.9)
     found = {t["epsilon"]: t for t in targets(school) if t["what"] == "nMSE within"}
     assert [(found[e]["met"], found[e]["replacement"]) for e in eps] == [(True, None), (True, 0.85), (False, 0.75)]
-    lines = page._targets([{"targets": list(found.values())}]).splitlines()
-    assert lines[0].startswith("2 of 3 are met.")
+    lines = page._targets({"name": "fig6", "targets": list(found.values())}).splitlines()
+    assert lines[2].startswith("2 of 3 are met.")
     assert lines[-1] == "| School 30 % | nMSE within | 10 | <= 0.755 | 0.800 | **not met** | 0.750 |"
     assert lines[-3].endswith("| met | - |")
