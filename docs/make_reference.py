@@ -137,7 +137,8 @@ PAGES = {
         "Scores, choices by cross-validation, comparisons, plans for a study, and pictures.",
         {
             "Before a study": "evaluation.plan_study evaluation.StudyPlan",
-            "Comparisons": "evaluation.compare evaluation.Comparison evaluation.standard_fits evaluation.noise_aware",
+            "Comparisons": "evaluation.compare evaluation.Comparison evaluation.standard_fits evaluation.fits_by_name "
+            "evaluation.noise_aware",
             "Choices": "evaluation.cross_validate evaluation.Selection evaluation.grids",
             "Scores": "evaluation.nmse evaluation.nmse_within evaluation.auc evaluation.coverage evaluation.log_score",
             "Plots": "plots.forest plots.weights plots.coverage plots.reliability plots.error_against_epsilon "
@@ -173,7 +174,8 @@ PAGES = {
             "The paper's algorithms": "adaptation.CnvxAdap adaptation.NCnvxAdap adaptation.NetworkAdap "
             "adaptation.private_discrepancy adaptation.Ball adaptation.accounting",
             "Baselines": "adaptation.SourceOnly adaptation.Unprotected adaptation.NoisyGradient adaptation.WarmDescent "
-            "adaptation.AdaSSP adaptation.KMM adaptation.DiscrepancyMinimisation adaptation.tilted",
+            "adaptation.AdaSSP adaptation.KMM adaptation.DiscrepancyMinimisation adaptation.PrivateDiscrepancyMinimisation "
+            "adaptation.RandomFeatures adaptation.tilted",
             "Data": "adaptation.Domain adaptation.problems adaptation.real adaptation.paper_files",
         },
     ),
@@ -188,7 +190,7 @@ PAGES = {
             "threat_models.mu_within threat_models.epsilon_of",
             "Newcomers": "threat_models.Metalearner threat_models.to_metalearner threat_models.BillboardMeans "
             "threat_models.BillboardRelease threat_models.leave_out threat_models.newcomers_error "
-            "threat_models.generalisation_gap",
+            "threat_models.metalearning_error threat_models.generalisation_gap",
             "Views and attacks": "threat_models.views threat_models.scores threat_models.audits",
             "What somebody may come to know": "threat_models.odds threat_models.posterior",
         },

@@ -40,7 +40,7 @@ ROOMS = """
     adaptation.estimator adaptation.public_fit
     adaptation.paper
     adaptation.moments theory.adaptation
-    adaptation.adapt
+    adaptation.adapt adaptation.arms
     theory
     adaptation
     evaluation threat_models federated
@@ -51,7 +51,8 @@ ROOMS = """
     cli.demo cli.options privacy.__main__
     cli.demo_federated cli.desk
     cli.stages
-    cli.adapt cli.demonstration cli.federated cli.ledger cli.plan cli.report cli.reproduce cli.tasks
+    cli.bounds
+    cli.adapt cli.audit cli.demonstration cli.federated cli.ledger cli.plan cli.report cli.reproduce cli.tasks
     cli.main
     cli
     __main__

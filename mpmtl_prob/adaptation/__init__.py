@@ -2,7 +2,7 @@
 
 - ``data.domain``: records of a domain, and the bounds on private records. ``data.problems``: synthetic pairs of domains;
   ``data.real``: School by kind of school, diabetes, digits, flights; ``data.paper_files``: the paper's data, from files that
-  a user has.
+  a user has; ``data.named``: all of these by name. ``data.kernels``: random features, a public map of rows.
 - ``paper.discrepancy``: discrepancy between two samples (a measure of domain shift), exact or with Laplace noise.
 - ``paper.objective``, ``paper.losses``, ``paper.descent``, ``paper.private``: the paper's objective functions and noisy
   gradient descents; ``paper.cnvx``, ``paper.ncnvx`` and ``paper.network`` are the estimators; ``paper.solver`` finds the
@@ -13,7 +13,8 @@
   ``grid_posterior`` (without a sampler) and ``shift_model`` (NUTS). ``tilting`` gives importance weights of source records
   (covariate shift), ``task_prior`` takes other private tasks in place of public records, and ``label_posterior`` is an
   approximate posterior of a classifier. This is no algorithm of the paper; start with it.
-- ``data.scaling``, ``data.tables``, ``adapt``: the command ``mpmtl-prob adapt``, from files to a readable model.
+- ``data.scaling``, ``data.tables``, ``adapt``, ``arms``: the command ``mpmtl-prob adapt``, from files to a readable model, or
+  to estimators side by side.
 
 The unit of privacy is one record of the target, replaced by another one; the number of records is public.
 
@@ -23,9 +24,11 @@ Source: Bassily, Cortes, Mao and Mohri (2023), Differentially Private Domain Ada
 from mpmtl_prob._util.former import former_names
 from mpmtl_prob.adaptation.data import paper_files, problems, real
 from mpmtl_prob.adaptation.data.domain import Domain
+from mpmtl_prob.adaptation.data.kernels import RandomFeatures
 from mpmtl_prob.adaptation.moments.adassp import AdaSSP
 from mpmtl_prob.adaptation.moments.label_posterior import ApproximatePosterior, approximate_posterior
 from mpmtl_prob.adaptation.moments.moment_adaptation import AdaptedPosterior, MomentAdaptation, infer
+from mpmtl_prob.adaptation.moments.private_matching import PrivateDiscrepancyMinimisation
 from mpmtl_prob.adaptation.moments.release import MomentRelease, release_moments
 from mpmtl_prob.adaptation.moments.tilting import tilted
 from mpmtl_prob.adaptation.paper import accounting
@@ -51,6 +54,8 @@ __all__ = [
     "NCnvxAdap",
     "NetworkAdap",
     "NoisyGradient",
+    "PrivateDiscrepancyMinimisation",
+    "RandomFeatures",
     "SourceOnly",
     "Unprotected",
     "WarmDescent",

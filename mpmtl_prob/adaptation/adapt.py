@@ -21,7 +21,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import flag
 from mpmtl_prob._util.files import atomic_write, check_place, write_text
 from mpmtl_prob._util.tables import aligned
-from mpmtl_prob.adaptation.data.domain import Domain, pair, several, stacked
+from mpmtl_prob.adaptation.data.domain import Domain, numbers, pair, several, stacked
 from mpmtl_prob.adaptation.data.scaling import ROW_QUANTILE, Scaling
 from mpmtl_prob.adaptation.moments.feature_moment import shape
 from mpmtl_prob.adaptation.moments.grid_posterior import Prior
@@ -190,6 +190,14 @@ class Report:
 
     def _resembles(self) -> list[tuple[Hashable, float]]:
         return sorted(self.posterior.domain_weights.items(), key=lambda domain: -domain[1])
+
+    def errors_on(self, test: Domain) -> dict[str, float]:
+        """Compute mean squared errors on records that may be looked at, by arm, in units of the public labels' variance.
+
+        They are computed without noise: no guarantee covers them.
+        """
+        scaled = self.scaling.scaled(numbers("test", test))
+        return {arm.name: float(np.mean((scaled.y - scaled.X @ arm.w) ** 2)) for arm in self.arms}
 
     def save(self, out: Path) -> list[str]:
         """Write the model, and a picture if matplotlib is installed, and return the files' names.

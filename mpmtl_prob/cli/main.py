@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from mpmtl_prob.cli import adapt, demonstration, desk, federated, ledger, plan, report, reproduce, tasks
+from mpmtl_prob.cli import adapt, audit, bounds, demonstration, desk, federated, ledger, plan, report, reproduce, tasks
 
 _EXAMPLES = """examples:
   mpmtl-prob demo                                   the papers' synthetic data, every arm, about a minute
@@ -29,6 +29,9 @@ _EXAMPLES = """examples:
   mpmtl-prob plan --tasks 30 --features 5 --rows 20-200 --delta .001         is a study worth it, and at which eps
   mpmtl-prob plan --error .01 --epsilon 1 --delta 1e-6 --features 10000      people needed, before whose eyes
   mpmtl-prob adapt --source public.csv --target private.csv --label y --epsilon 1     public data, private records
+  mpmtl-prob adapt --source public.csv --target private.csv --label y --epsilon 1 --arms source cnvx --test seen.csv
+  mpmtl-prob bounds people --people 1000 --features 10000 --epsilon 1 --delta 1e-7    the papers' theorems as numbers
+  mpmtl-prob audit noise --features 3 --epsilon 1 --delta .01                         attacks on a promise
   mpmtl-prob federated demo                         one release over many sites: who saw what, and what it cost
   mpmtl-prob federated sites --folder out/sites     the same by a Flower link and three nodes on this machine
   mpmtl-prob reproduce fig9 --fast                  one of the papers' experiments; 'all' for all, 'page' for docs/results.md
@@ -91,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--quiet", action="store_true", help="no progress bars")
         return sub
 
-    for family in (demonstration, desk, report, tasks, ledger, plan, adapt, federated, reproduce):
+    for family in (demonstration, desk, report, tasks, ledger, plan, bounds, audit, adapt, federated, reproduce):
         family.add(command)
     return parser
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpmtl_prob.cli import desk
 from mpmtl_prob.cli.options import (
@@ -67,6 +67,15 @@ def _add_release(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="bound of the messages' lengths, a public number; by default messages have length 1",
     )
     publish.add_argument(
+        "--rounds",
+        type=int,
+        default=1,
+        help="rounds that share the budget, paid for at once: after the first, messages answer the release before; default 1",
+    )
+    publish.add_argument(
+        "--likelihood", help="with --rounds: of the targets in those answers, such as bernoulli for labels -1 and 1"
+    )
+    publish.add_argument(
         "--ledger", type=Path, help="ledger file that pays for the release, and refuses it if that exceeds the total"
     )
     publish.add_argument("--total", type=float, help="with a new --ledger: the eps it declares, at the release's delta")
@@ -102,6 +111,11 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         help="with --study: weighted, the default, points of a normal law that is fitted to what the release says, with NUTS "
         "where their own diagnosis is poor; or nuts",
     )
+    fitting.add_argument(
+        "--structure",
+        help="without --study: of the covariance between tasks: full, the default; low_rank; group_sparse; auto; "
+        "paper; paper_group_sparse; of a release of effects full, diagonal, group_sparse or low_rank",
+    )
     fitting.add_argument("--chains", type=int, default=4)
     fitting.add_argument(
         "--draws", type=int, default=300, help="draws of NUTS per chain; warmup takes as many, up to 140"
@@ -123,9 +137,25 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
 
 
 def _add_compare(command: Callable[..., argparse.ArgumentParser]) -> argparse.ArgumentParser:
-    table = command("compare", compare, "all estimators side by side on held-out rows")
+    table = command("compare", compare, "estimators side by side on held-out rows")
     data_options(table)
     table.add_argument("--epsilon", type=float, nargs="+", default=[1.0], help="budgets")
+    table.add_argument(
+        "--arms",
+        nargs="+",
+        metavar="ARM",
+        help="some of ridge, lasso, alone, trace_norm, group_lasso, low_rank_plus_sparse, mtrl; with noise, at every budget: "
+        "low_rank (Algorithm 2), group_sparse (3), low_rank_sparse (4), dp_mtrl, dp_aggr, noise_aware; default ridge, alone, "
+        "trace_norm, low_rank, group_sparse, noise_aware",
+    )
+    table.add_argument(
+        "--rounds", type=int, help="of Algorithms 2 to 4 and of the posterior; default several, of which one is chosen"
+    )
+    table.add_argument(
+        "--logistic",
+        action="store_true",
+        help="for labels: the logistic loss in every arm that has it, and the choice by AUC; otherwise labels are numbers",
+    )
     table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
     table.add_argument("--adjacency", default="replace", help="replace, the default, or zero_out")
     reference_option(table)
@@ -139,7 +169,7 @@ def data_options(parser: argparse.ArgumentParser, *, estimates: bool = False) ->
     """Add the options for the source of rows, or of estimates from models fitted elsewhere."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--csv", type=Path, help="table with one row per observation, and one line per row")
-    source.add_argument("--data", choices=["school"], help="a data set of the library")
+    source.add_argument("--data", choices=["school", "lsoa2"], help="a data set of the library; lsoa2 has labels")
     of_estimates = ("", "")
     if estimates:
         source.add_argument(
@@ -193,7 +223,7 @@ def read_tasks(options: argparse.Namespace) -> TaskData:
     if options.data:
         if given := [name for name in _OF_CSV if getattr(options, name)]:
             raise ValueError(f"--{given[0]}: expected it with --csv alone, got --data {options.data}")
-        return datasets.school()
+        return datasets.school() if options.data == "school" else datasets.lsoa2()
     if not options.task or not options.target:
         raise ValueError("--csv: needs --task and --target, the names of two columns")
     frame = read_cells("--csv", options.csv, numbers=numbers_of_text, text=[options.task])
@@ -225,8 +255,10 @@ def release(options: argparse.Namespace) -> None:
         scaling=options.scaling,
         message=message if options.clip is None else "clip",
         clip=options.clip,
+        rounds=options.rounds,
         reference=reference,
     )
+    respond = _answers(options, tasks)
     if isinstance(tasks, Estimates):
         coefficients_of(tasks, reference)
     elif reference is not None:
@@ -239,7 +271,12 @@ def release(options: argparse.Namespace) -> None:
     if reference is not None:
         _tell_of_desks(options)
     ledger = open_ledger(options, delta=delta, adjacency=options.adjacency)
-    published = release(tasks, spec, ledger=ledger)
+    try:
+        published = release(tasks, spec, respond=respond, ledger=ledger)
+    except BaseException as stopped:
+        if (paid := getattr(stopped, "release", None)) is not None:  # the rounds up to the one that failed
+            paid.save(options.out)
+        raise
     published.save(options.out)
     if options.json:
         print(published.to_xarray().attrs["release"])
@@ -248,6 +285,20 @@ def release(options: argparse.Namespace) -> None:
     if ledger is not None:
         print(ledger)
     print(f"written to {options.out}")
+
+
+def _answers(options: argparse.Namespace, tasks: TaskData | Estimates) -> Callable[[Release], Any] | None:
+    """Return the function by which owners answer a round, or None for one round. Raises ValueError where there is none."""
+    from mpmtl_prob import Estimates
+    from mpmtl_prob.inference import posterior_draws
+
+    if options.rounds == 1:
+        if options.likelihood is not None:
+            raise ValueError("--likelihood: expected it with --rounds above 1 alone, whose answers depend on it")
+        return None
+    if isinstance(tasks, Estimates) or options.reference is not None:
+        raise ValueError(f"--rounds: expected 1 with messages of effects, which answer nothing, got {options.rounds}")
+    return posterior_draws(tasks, options.seed, options.likelihood)
 
 
 def _tell_of_desks(options: argparse.Namespace) -> None:
@@ -280,6 +331,7 @@ def fit(options: argparse.Namespace) -> None:
     shown = shows_progress(options)
     shared = inference.shared_covariance(
         release,
+        structure=options.structure or "full",
         chains=options.chains,
         warmup=min(options.draws, WARMUP),
         draws=options.draws,
@@ -304,7 +356,9 @@ def _check_study_options(options: argparse.Namespace) -> None:
     """Raise ValueError for options that contradict the study's file, or are needed with it."""
     if options.csv is None:
         raise ValueError("--csv: expected this hospital's rows with --study, got none")
-    given = [name for name in ("task", "target", "features", "exclude", "intercept") if getattr(options, name)]
+    given = [
+        name for name in ("task", "target", "features", "exclude", "intercept", "structure") if getattr(options, name)
+    ]
     if given:
         raise ValueError(f"--{given[0]}: expected none with --study, whose file has it; leave the option out")
     if options.coefficients is not None:
@@ -379,18 +433,23 @@ def _print_effects(own: OwnerEffects) -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Fit all estimators and print their scores."""
+    """Fit the estimators and print their scores."""
     from mpmtl_prob import evaluation
+    from mpmtl_prob.evaluation import named
     from mpmtl_prob.inference.owner import likelihoods
 
     check_budgets(options.epsilon)
     tasks, reference = read_tasks(options), read_reference(options)
-    if reference is None:
+    arms = named.STANDARD if options.arms is None else tuple(options.arms)
+    if reference is None and "noise_aware" in arms:
         likelihoods.likelihood_of(options.likelihood, tasks)
     train, test = tasks.split(options.fraction, seed=options.seed)
-    fits = evaluation.standard_fits(
+    fits = evaluation.fits_by_name(
+        arms,
         train,
         options.epsilon,
+        rounds=options.rounds,
+        logistic=options.logistic,
         adjacency=options.adjacency,
         likelihood=options.likelihood,
         reference=reference,

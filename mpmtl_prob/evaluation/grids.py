@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,13 +79,21 @@ def alone(train: TaskData, loss: Loss | None = None) -> list[LocalGradientDescen
     ]
 
 
-def rounds(algorithm: type[MPMTL], train: TaskData, *, start: Ridge | None = None, **options: Any) -> list[MPMTL]:
+def rounds(
+    algorithm: Callable[..., MPMTL],
+    train: TaskData,
+    *,
+    start: Ridge | None = None,
+    counts: Sequence[int] = (1, 10, 30, 100),
+    **options: Any,
+) -> list[MPMTL]:
     """Return rounds, clip norms and penalties of Algorithm 2 or 3; the noise of validation is drawn from a seed.
 
     Args:
         algorithm: :class:`LowRank` or :class:`GroupSparse`.
         train: training rows, whose ridge models set the scale of K and lambda.
         start: starting models W^(0).
+        counts: the numbers of rounds to try.
         options: further arguments of the algorithm, such as epsilon, adjacency, mechanism and loss.
     """
     begin = Ridge() if start is None else start
@@ -96,14 +105,14 @@ def rounds(algorithm: type[MPMTL], train: TaskData, *, start: Ridge | None = Non
     step: dict[str, Any] = {} if "step_size" in options else {"curvature": float(curvature)}  # from the data
     epsilon = options.get("epsilon", 1.0)
     candidates: list[MPMTL] = []
-    for T, clip in itertools.product((1, 10, 30, 100), (median, 3 * median)):
+    for T, clip in itertools.product(counts, (median, 3 * median)):
         # At this lambda, shrinkage removes both signal and noise entirely.
         top = curvature * np.hypot(signal, clip * np.sqrt(train.num_features * T / epsilon))
         candidates += [
             algorithm(
                 penalty=float(top * share), rounds=T, clip=clip, start=begin, unsafe_seed=0, **{**step, **options}
             )
-            for share in np.geomspace(1e-4, 1e-2, SIZE // 8)
+            for share in np.geomspace(1e-4, 1e-2, SIZE // (2 * len(counts)))
         ]
     return candidates
 

@@ -69,6 +69,48 @@ def convex_steps(
     return int(np.ceil(max(1.0, first, wide, wide * (n / m) ** 3)))
 
 
+class OptimalRate(NamedTuple):
+    """The rate of Theorem 4.3, and what it asks for.
+
+    Attributes:
+        rate: G Lambda sqrt(d log(1 / delta)) / (n eps), up to a constant.
+        private_records: the n from which it holds.
+        steps: the fewest steps T.
+        holds: whether n is large enough. The rate is then optimal: private empirical risk minimisation, which has no smaller
+            error, is the case in which the best weights are known and lie on the private records alone.
+    """
+
+    rate: float
+    private_records: float
+    steps: int
+    holds: bool
+
+
+def optimal_rate(
+    loss: Loss,
+    penalties: Penalties,
+    sizes: Sizes,
+    *,
+    epsilon: float,
+    delta: float,
+    num_features: int,
+    private_distance: float,
+    public_distance: float,
+) -> OptimalRate:
+    """Compute the rate of Algorithm 1 and whether it is optimal: n >= (B max(1, U_pub + U_priv))^2 / ((G Lambda)^2 d).
+
+    Arguments as of :func:`convex_utility`. Distances grow as n^3 and m^3 once a fixed share of the weights moves at all, and
+    then no n is large enough.
+
+    Source: Bassily et al. (2023), Theorem 4.3.
+    """
+    reach, L = loss.weight_bound * loss.lipschitz, np.log(1 / delta)
+    least = (loss.bound * max(1.0, private_distance + public_distance)) ** 2 / (reach**2 * num_features)
+    rate = reach * np.sqrt(num_features * L) / (max(sizes.private, 1) * epsilon)
+    steps = convex_steps(loss, penalties, sizes, epsilon=epsilon, delta=delta, num_features=num_features)
+    return OptimalRate(float(rate), float(least), steps, bool(sizes.private >= least))
+
+
 def stationarity(
     loss: Loss,
     penalties: Smoothed,

@@ -22,7 +22,7 @@ Source: TPAMI 2022, section 4.4, Theorems 2 to 6 and Table 2; supplement, append
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -153,6 +153,15 @@ class UtilityBound:
             return float(max(1.0, room ** (self.power(growth) / (2 if self.accelerated else 1))))
         with np.errstate(divide="ignore"):
             return float(max(1.0, np.log(room) / -np.log(psi(growth, self._reach))))
+
+    @property
+    def rounds_saved(self) -> float:
+        """T without acceleration over T with it, each at its best growth, up to constants.
+
+        Claim 2 says that it is above 1 where M is small, and with a strongly convex loss mu/L < 0.3819.
+        """
+        without, with_it = (replace(self, accelerated=accelerated).rounds() for accelerated in (False, True))
+        return without / with_it
 
     def rate(self, growth: float | None = None) -> float:
         """The error after so many rounds, up to a constant; with high probability. Argument as ``power``.

@@ -34,6 +34,7 @@ from mpmtl_prob.threat_models.metalearning import (
     Metalearner,
     generalisation_gap,
     leave_out,
+    metalearning_error,
     newcomers_error,
     to_metalearner,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "generalisation_gap",
     "leave_out",
     "mean_loss",
+    "metalearning_error",
     "mu_within",
     "newcomers_error",
     "odds",

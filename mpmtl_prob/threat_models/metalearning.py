@@ -12,21 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import fraction, in_range, normalise_fields, positive, whole
+from mpmtl_prob._util.checks import fraction, in_range, normalise_fields, one_of, positive, whole
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior, shared_covariance, task_posteriors
+from mpmtl_prob.privacy.audit import views
 from mpmtl_prob.privacy.audit.found import Interval
 from mpmtl_prob.releases import release
+from mpmtl_prob.theory.people import LOSSES, upper_bound
+from mpmtl_prob.threat_models.calibration import rho_within
 from mpmtl_prob.threat_models.means import NoisyMeans
 from mpmtl_prob.threat_models.problems import People, questions
+from mpmtl_prob.threat_models.signs import sign_error
 
 
 class Billboard(Protocol):
@@ -146,6 +151,58 @@ def newcomers_error(participants_error: float, epsilon: float, delta: float) -> 
     delta = in_range("delta", delta, 0, 1, left_closed=True)
     return float(
         min(np.exp(min(in_range("epsilon", epsilon, 0, np.inf, left_closed=True), 700.0)) * alpha + delta, 1.0)
+    )
+
+
+class MetalearningError(NamedTuple):
+    """Errors of a billboard of noisy means or signs, before participants and newcomers.
+
+    Attributes:
+        mechanism: the billboard's Gaussian mechanism.
+        participants: alpha, the largest expected loss of a participant over all means.
+        newcomers: e^eps alpha + delta, the bound on newcomers' expected loss (Corollaries 4.5 and 5.7).
+        printed: the same from the paper's upper bound in the place of alpha (Theorems 4.4 and 5.6), with its rho.
+    """
+
+    mechanism: NoisyMeans
+    participants: float
+    newcomers: float
+    printed: float
+
+
+def metalearning_error(
+    loss: str, num_people: int, num_features: int, epsilon: float, delta: float
+) -> MetalearningError:
+    """Compute the error of metalearning from an (eps, delta)-private billboard: Corollaries 4.5 (means) and 5.7 (signs).
+
+    The mechanism is the billboard with the least Gaussian noise for (eps, delta). Its newcomers do as well as its
+    participants, as all read the same board; the corollaries' bound holds for any personalisation. The largest error over
+    means is taken from a fine grid of them.
+
+    Args:
+        loss: "mean" for (p^ - p)^2 / 4, "sign" for signs and classifiers.
+        num_people: t, who take part with one sample each.
+        num_features: d.
+        epsilon: > 0.
+        delta: in (0, 1).
+
+    Raises:
+        ValueError: an argument outside its range.
+
+    Source: Aliakbarpour et al. (2024), Corollaries 4.5 and 5.7, by Theorem 3.2.
+    """
+    one_of("loss", loss, LOSSES)
+    mechanism = NoisyMeans.within(epsilon, delta, num_people, num_features, view=views.billboard())
+    error = mechanism.error if loss == "mean" else partial(sign_error, mechanism)
+    near = np.sqrt(mechanism.sd**2 + 1 / num_people) * np.linspace(0.0, 4.0, 41)  # where signs are in doubt
+    worst = [float(error(np.array([p]))[0]) for p in (*np.linspace(0.0, 1.0, 51), *near[near <= 1])]  # the same at -p
+    participants = min(max(worst), 1.0)
+    printed = min(upper_bound(loss, num_features, num_people, rho_within(epsilon, delta)), 1.0)
+    return MetalearningError(
+        mechanism,
+        participants,
+        newcomers_error(participants, epsilon, delta),
+        newcomers_error(printed, epsilon, delta),
     )
 
 

@@ -27,6 +27,10 @@ ERROR = ", s.e."
 MOST_COLUMNS = 10
 _METRICS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average AUC"}
 
+_LINE_BY_LINE = (
+    "[The papers, line by line](papers.md), lists every algorithm, definition, bound, data set and figure with the call that "
+    "runs it, and what is left out."
+)
 #: notes for readers on each figure
 _READINGS = {
     "fig2": "The output of the first round does not depend on the rows. What protects the odd task is in the last columns.",
@@ -98,6 +102,7 @@ def pages(reports: Sequence[Report], folder: Path, path: Path) -> dict[Path, str
     overview = (
         "# What reproduces, and what does not",
         _introduction(reports),
+        _LINE_BY_LINE,
         *(_school(report, os.path.relpath(folder, path.parent)) for report in reports if report["name"] == "fig9"),
         _claims(reports, details.name),
         _contents(f"{details.name}/{place.stem}" for place in texts),

@@ -35,7 +35,7 @@ def test_public_names_are_described_and_estimators_agree():
     for name in ROOM.__all__:
         assert getattr(ROOM, name).__doc__, name
     estimators = [each for _, each in callables() if inspect.isclass(each) and hasattr(each, "fit")]
-    assert len(estimators) == 11
+    assert len(estimators) == 12
     for kind in estimators:
         assert {"get_params", "set_params", "predict"} <= set(dir(kind))
         assert repr(kind()).startswith(kind.__name__ + "(")

@@ -21,6 +21,7 @@ RNG = np.random.default_rng(1)
 DATA = problems.two_sources((40, 15), num_features=3, tests=2, seed=3)
 SIZES = Sizes(40, 15, 0.4)
 LOSS = Squared(1.0, 1.5)
+NONE = (np.zeros((0, 3)), np.zeros(0))
 PROBLEM = Problem(DATA.source, DATA.target, LOSS, SIZES, 0.1)
 ROWS = np.concatenate([DATA.source.X, DATA.target.X])
 TARGETS = np.concatenate([DATA.source.y, DATA.target.y])
@@ -248,6 +249,38 @@ def test_one_charge_pays_for_all_and_mistakes_are_free():
     with pytest.raises(ValueError, match="source: expected finite numbers, got 40 records"):
         CnvxAdap().fit((DATA.source.X * np.nan, DATA.source.y), DATA.target)
     assert len(book.charges()) == 1
+
+
+@pytest.mark.parametrize("variant", ["printed", "rescaled", "frozen", "profiled"])
+def test_with_all_weight_on_public_records_private_ones_enter_by_the_discrepancy_alone(variant):
+    """alpha = 1, as in the paper's Figure 3: one charge for the discrepancy; no step adds noise."""
+    options = {"variant": variant, "source_weight": 1.0, "kappa_1": 0.1, "steps": 40, "delta": 1e-2}
+    book = Ledger(epsilon=1.5, delta=1e-2, unit="target record")
+    model = CnvxAdap(epsilon=1.0, ledger=book, **options).fit(DATA.source, DATA.target)
+    assert np.all(np.isfinite(model.coef_))
+    assert np.all(model.source_weights_ > 0)
+    assert [(law.kind, law.epsilon) for law in book.charges()[0].mechanisms] == [("VectorLaplace", 1.0)]
+    proved = model.guarantee_.proved
+    assert (proved.epsilon, proved.delta) == (1.0, 0.0)
+    # given the published discrepancy, other private records lead to the very same bits
+    again = CnvxAdap(epsilon=1.0, discrepancy=model.discrepancy_, **options)
+    other = (-DATA.target.X[:7], np.full(7, np.nan))
+    assert again.fit(DATA.source, other).coef_.tobytes() == model.coef_.tobytes()
+    if variant == "profiled":  # whose steps are long enough to come near the optimum that a solver finds
+        exact = CnvxAdap(epsilon=None, discrepancy=model.discrepancy_, **options).fit(DATA.source, NONE)
+        assert np.linalg.norm(exact.coef_ - model.coef_) < 0.1 * np.linalg.norm(exact.coef_)
+
+
+@pytest.mark.parametrize("estimator", [CnvxAdap, NCnvxAdap])
+def test_nothing_is_paid_where_no_private_record_is_looked_at(estimator):
+    source, target = (Domain(part.X, (part.y > 0).astype(float)) for part in (DATA.source, DATA.target))
+    for variant in ("printed", "profiled"):
+        book = Ledger(epsilon=1.0, delta=1e-2, unit="target record")
+        model = estimator(variant=variant, source_weight=1.0, discrepancy=0.0, steps=5, ledger=book).fit(source, target)
+        assert (model.guarantee_.proved.epsilon, book.charges()) == (0.0, [])
+        assert np.all(np.isfinite(model.coef_))
+        with pytest.raises(ValueError, match="unsafe_seed: expected none with a ledger"):
+            model.set_params(unsafe_seed=3).fit(source, target)
 
 
 def test_the_papers_noise_says_what_it_claims_and_what_holds():

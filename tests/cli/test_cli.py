@@ -112,11 +112,11 @@ def test_labels_are_fitted_after_their_release(csv, tmp_path, capsys, monkeypatc
 
     asked = []
 
-    def some_fits(train, epsilons, *, likelihood, **_):
+    def some_fits(arms, train, epsilons, *, likelihood, **_):
         asked.append(likelihood)
         return {"own": mp.inference.OwnerPosteriors.load(out)}
 
-    monkeypatch.setattr(mp.evaluation, "standard_fits", some_fits)
+    monkeypatch.setattr(mp.evaluation, "fits_by_name", some_fits)
     assert main(["compare", *columns(table), "--fraction", "0.5"]) == 2
     assert "--likelihood on the command line" in capsys.readouterr().err
     assert main(["compare", *columns(table), "--fraction", "0.5", "--likelihood", "bernoulli"]) == 0
@@ -160,13 +160,64 @@ def test_one_feature_needs_a_clip_norm(csv, tmp_path, capsys):
     assert mp.Release.load(tmp_path / "release.nc").mechanisms[0].clip == 2.0
 
 
+def test_rounds_answer_each_other_and_are_paid_for_at_once(csv, tmp_path, capsys):
+    book, out = tmp_path / "ledger.db", tmp_path / "release.nc"
+    asked = ["release", *columns(csv), "--epsilon", "1", "--delta", "1e-3", "--ledger", str(book), "--out", str(out)]
+    mp.privacy.Ledger(book, epsilon=1.5, delta=1e-3)
+    for more, message in (
+        (["--rounds", "0"], "rounds: expected a whole number >= 1, got 0"),
+        (["--rounds", "2", "--likelihood", "some"], "likelihood: expected one of"),
+        (["--likelihood", "bernoulli"], "--likelihood: expected it with --rounds above 1 alone"),
+    ):
+        assert main([*asked, *more]) == 2
+        assert message in capsys.readouterr().err
+    assert mp.privacy.Ledger(book).charges() == []
+    assert main([*asked, "--rounds", "2"]) == 0
+    published = mp.Release.load(out)
+    assert published.rounds == 2
+    assert published.guarantee.proved.epsilon == 1.0
+    (charge,) = mp.privacy.Ledger(book).charges()
+    assert len(charge.mechanisms) == 2
+
+
+def test_a_failed_answer_does_not_lose_the_rounds_that_are_paid_for(csv, tmp_path, monkeypatch):
+    def failing(tasks, seed, likelihood):
+        def respond(release):
+            raise ValueError("no answer")
+
+        respond.shape = tasks.num_features, tasks.num_tasks
+        return respond
+
+    monkeypatch.setattr(mp.inference, "posterior_draws", failing)
+    out = tmp_path / "release.nc"
+    assert main(["release", *columns(csv), "--epsilon", "1", "--rounds", "2", "--out", str(out)]) == 2
+    assert mp.Release.load(out).num_tasks == 30
+
+
+def test_a_structure_is_that_of_the_posterior(csv, tmp_path, capsys, monkeypatch):
+    release, asked = tmp_path / "release.nc", []
+
+    def sampler(published, *, structure, **_):
+        asked.append(structure)
+        raise ValueError("no draws here")
+
+    assert main(["release", *columns(csv), "--epsilon", "2", "--out", str(release)]) == 0
+    fit = ["fit", *columns(csv), "--release", str(release), "--out", str(tmp_path / "own.nc"), "--quiet"]
+    assert main([*fit, "--structure", "round"]) == 2
+    assert "structure: expected one of" in capsys.readouterr().err
+    monkeypatch.setattr(mp.inference, "shared_covariance", sampler)
+    for more in ([], ["--structure", "group_sparse"]):
+        assert main([*fit, *more]) == 2
+    assert asked == ["full", "group_sparse"]
+
+
 def test_compare_prints_a_table_or_json(csv, capsys, monkeypatch):
-    def some_fits(train, epsilons, *, draws, adjacency, **_):  # test_evaluation.py has them all
+    def some_fits(arms, train, epsilons, *, draws, adjacency, **_):  # test_evaluation.py has them all
         assert (epsilons, adjacency) == ([1.0], "replace")
         ours = mp.NoiseAware(1.0, chains=2, warmup=200, draws=draws, progress_bar=False).fit(train)
         return {"ridge": mp.estimators.Ridge().fit(train), mp.evaluation.noise_aware(1.0): ours}
 
-    monkeypatch.setattr(mp.evaluation, "standard_fits", some_fits)
+    monkeypatch.setattr(mp.evaluation, "fits_by_name", some_fits)
     options = ["--epsilon", "1", "--fraction", "0.5", "--draws", "100", "--quiet"]
     assert main(["compare", *columns(csv), *options, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -194,7 +245,7 @@ def test_an_interrupt_ends_a_command_and_keeps_the_draws(csv, tmp_path, capsys, 
     train = mp.TaskData.from_pandas(pd.read_csv(csv), task="school", target="mark")
     run = {"chains": 2, "warmup": 200, "draws": 100, "progress_bar": False}
     fits = lambda *_, **__: {"ours": mp.NoiseAware(1.0, **run).fit(train)}
-    monkeypatch.setattr(mp.evaluation, "standard_fits", fits)
+    monkeypatch.setattr(mp.evaluation, "fits_by_name", fits)
     assert main(["compare", *columns(csv), "--quiet"]) == 130
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", f"{features_of('compare')}mpmtl-prob compare: interrupted\n")

@@ -163,11 +163,11 @@ def test_a_fit_that_cannot_be_is_refused_before_the_sampler_runs(folder, release
 def test_compare_hands_the_reference_on(folder, capsys, monkeypatch):
     asked = []
 
-    def some_fits(train, epsilons, *, reference, **_):
+    def some_fits(arms, train, epsilons, *, reference, **_):
         asked.append(reference)
         return {"ridge": mp.estimators.Ridge().fit(train)}
 
-    monkeypatch.setattr(mp.evaluation, "standard_fits", some_fits)
+    monkeypatch.setattr(mp.evaluation, "fits_by_name", some_fits)
     assert main(["compare", *table(folder), *values(folder), "--quiet"]) == 0
     assert asked[0].target == (7.0, 5.0)
     assert main(["compare", *table(folder), "--quiet"]) == 0

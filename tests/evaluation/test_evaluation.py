@@ -10,10 +10,10 @@ from mpmtl_prob.estimators import Ridge
 from mpmtl_prob.evaluation import (
     auc,
     compare,
-    comparison,
     coverage,
     cross_validate,
     grids,
+    named,
     nmse,
     nmse_within,
     noise_aware,
@@ -109,8 +109,8 @@ def synthetic():
     train, test, _ = mp.datasets.synthetic_low_rank(num_tasks=8, num_features=3, rows=8, test_rows=20, group=4)
     with pytest.MonkeyPatch.context() as patch:  # two candidates of every grid, of one kind
         some = lambda candidates, *more, **options: cross_validate(candidates[:2], *more, **options)
-        patch.setattr(comparison, "cross_validate", some)
-        patch.setattr(comparison, "WARMUP", 200)  # the usual
+        patch.setattr(named, "cross_validate", some)
+        patch.setattr(named, "WARMUP", 200)  # the usual
         fits = standard_fits(train, [1.0], adjacency="zero_out", chains=2, draws=200, progress_bar=False)
     return compare(fits, test)
 
@@ -193,14 +193,14 @@ def test_reference_values_make_a_mixed_models_posterior():
     reference = mp.Reference.standard(3)
     with pytest.MonkeyPatch.context() as patch:
         some = lambda candidates, *more, **options: cross_validate(candidates[:1], *more, **(options | {"folds": 2}))
-        patch.setattr(comparison, "cross_validate", some)
-        patch.setattr(comparison, "WARMUP", 200)
+        patch.setattr(named, "cross_validate", some)
+        patch.setattr(named, "WARMUP", 200)
         fits = standard_fits(train, [2.0], reference=reference, chains=2, draws=200, progress_bar=False)
         ours = fits[noise_aware(2.0)]
         assert isinstance(ours, mp.inference.OwnerEffects)
         assert ours.shared.layout.reference == reference
         assert len(compare(fits, test).rows) == len(fits) == 6
-        patch.setattr(comparison, "cross_validate", None)  # nothing is fitted before these are refused
+        patch.setattr(named, "cross_validate", None)  # nothing is fitted before these are refused
         with pytest.raises(ValueError, match="reference: expected values of the columns"):
             standard_fits(train, [2.0], reference=mp.Reference.standard(4))
         labels = mp.TaskData.from_lists(np.ones((8, 4, 3)), np.tile([1.0, -1.0], (8, 2)))

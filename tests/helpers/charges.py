@@ -24,6 +24,7 @@ import numpy as np
 import mpmtl_prob as mp
 from mpmtl_prob import adaptation, estimators, federated, releases
 from mpmtl_prob.adaptation import adapt as report
+from mpmtl_prob.adaptation import arms
 from mpmtl_prob.adaptation.paper import private as descents
 from mpmtl_prob.federated import protocol
 from mpmtl_prob.federated.flower.persistent_site import PersistentSite
@@ -319,11 +320,19 @@ def doors() -> dict[str, Door]:
     vectors = {"mechanisms": [VectorLaplace(2, 1.0, 1.0)], "lattice": 2.0**-20, "epsilon": 1.0}
     return {
         "adaptation.moments.adassp.AdaSSP": _adapted(adaptation.AdaSSP),
+        "adaptation.moments.private_matching.PrivateDiscrepancyMinimisation": _adapted(
+            adaptation.PrivateDiscrepancyMinimisation
+        ),
+        "adaptation.arms.fit_arms": Door(
+            called(arms.fit_arms),
+            _pair(names=["adassp", "cnvx"], label="y", epsilon=1.0, steps=4), (arms.fit_arms,), record,
+        ),
         "adaptation.paper.baselines.NoisyGradient": _adapted(adaptation.NoisyGradient, steps=4),
         "adaptation.paper.baselines.WarmDescent": _adapted(adaptation.WarmDescent, steps=4),
         "adaptation.paper.cnvx.CnvxAdap": _adapted(adaptation.CnvxAdap, steps=4),
         "adaptation.paper.cnvx.CnvxAdap, printed": _adapted(adaptation.CnvxAdap, steps=4, variant="printed"),
         "adaptation.paper.cnvx.CnvxAdap, frozen": _adapted(adaptation.CnvxAdap, steps=4, variant="frozen", discrepancy=0.1),
+        "adaptation.paper.cnvx.CnvxAdap, all public": _adapted(adaptation.CnvxAdap, steps=4, source_weight=1.0),
         "adaptation.paper.ncnvx.NCnvxAdap": _adapted(adaptation.NCnvxAdap, labels=True, steps=4),
         "adaptation.paper.ncnvx.NCnvxAdap, printed": _adapted(
             adaptation.NCnvxAdap, True, steps=4, variant="printed", discrepancy=0.1

@@ -126,8 +126,10 @@ def test_acceleration_needs_fewer_rounds_where_claimed():
     for ratio, fewer in ((0.05, True), (0.3, True), (0.36, True), (0.41, False), (0.6, False)):
         slow, fast = (replace(many, strong_convexity=ratio, accelerated=a).rounds() for a in (False, True))
         assert (fast < slow) == fewer, ratio
+        assert replace(many, strong_convexity=ratio).rounds_saved == slow / fast
     slow, fast = (replace(many, strong_convexity=0.0, accelerated=a).rounds() for a in (False, True))
     assert fast < slow
+    assert replace(many, strong_convexity=0.0).rounds_saved == slow / fast
 
 
 def test_psi_is_continuous_and_piecewise():

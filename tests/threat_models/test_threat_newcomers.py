@@ -9,7 +9,7 @@ from mpmtl_prob import datasets
 from mpmtl_prob.data.prediction import Prediction, linear_prediction
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.releases import release
-from mpmtl_prob.threat_models import to_metalearner
+from mpmtl_prob.threat_models import metalearning_error, to_metalearner
 from mpmtl_prob.threat_models.metalearning import clipped_loss, leave_out
 
 
@@ -116,3 +116,23 @@ def test_bad_arguments_are_named(tasks, change, message):
         given["test"] = replace(test, tasks=test.tasks[::-1])
     with pytest.raises(ValueError, match=message):
         leave_out(to_metalearner(Remembers()), train, **given)
+
+
+@pytest.mark.parametrize("loss", ["mean", "sign"])
+def test_metalearning_in_one_call_is_the_corollary_and_newcomers_stay_below_it(loss):
+    t, d, eps, delta = 40, 12, 1.0, 1e-4
+    found = metalearning_error(loss, t, d, eps, delta)
+    rho = (eps / (np.sqrt(-np.log(delta) + eps) + np.sqrt(-np.log(delta)))) ** 2
+    alpha = d / (2 * rho * t**2) + 1 / (4 * t) if loss == "mean" else np.sqrt(2 * d / rho) / t + 1 / np.sqrt(t)
+    assert found.printed == pytest.approx(min(np.exp(eps) * min(alpha, 1.0) + delta, 1.0), rel=1e-12)
+    assert found.newcomers == pytest.approx(np.exp(eps) * found.participants + delta, rel=1e-12)
+    assert found.newcomers < found.printed
+    rng, losses = np.random.default_rng(0), []
+    p = 0.0 if loss == "mean" else 0.75 * np.sqrt(found.mechanism.sd**2 + 1 / t)  # near the worst mean
+    for _ in range(4000):
+        totals = 2 * rng.binomial(t, (1 + p) / 2, d) - t
+        read = found.mechanism.estimate(found.mechanism.board(rng, totals))[rng.integers(d)]
+        losses.append((read - p) ** 2 / 4 if loss == "mean" else p * (read < 0))
+    mean, error = np.mean(losses), np.std(losses) / np.sqrt(len(losses))
+    assert mean < found.participants + 4 * error  # of the same law as participants' losses
+    assert mean > 0.9 * found.participants - 4 * error

@@ -9,7 +9,7 @@ from scipy import stats
 
 from mpmtl_prob.privacy import views
 from mpmtl_prob.theory import people as bounds
-from mpmtl_prob.threat_models import NoisyMeans, audits, odds, one_of_each, rho_within
+from mpmtl_prob.threat_models import NoisyMeans, audits, newcomers_error, odds, one_of_each, rho_within
 
 SURE = 1 - 1e-9
 
@@ -106,7 +106,9 @@ def test_the_bounds_of_the_table():
     assert upper["sign"] == pytest.approx([0.032, 0.043, 0.378, 11], rel=2e-2)
     lower = bounds.lower_bounds(1000, 10**6, 1.0, 5e-7)
     assert all(bound.holds for bound in lower)
-    assert [bound.value for bound in lower] == pytest.approx([2.3e-7, 9.1e-5, 1.4e-6, 6.2e-5, 3.9e-3, 6.5e-4], rel=2e-2)
+    assert [bound.value for bound in lower] == pytest.approx(
+        [2.3e-7, 9.1e-5, 1.52e-5, 6.2e-5, 3.9e-3, 6.5e-4], rel=2e-2
+    )
     tight = {(bound.loss, bound.against): bound.unmet for bound in bounds.lower_bounds(1000, 10**6, 1.0, 1e-6)}
     assert {key for key, unmet in tight.items() if unmet} == {("mean", "billboard"), ("sign", "billboard")}
     assert tight["mean", "billboard"] == ("delta < 1 / (1152 t)",)
@@ -119,6 +121,35 @@ def test_the_bounds_of_the_table():
         True,
         True,
     ]
+
+
+def test_the_bound_on_a_billboard_follows_from_the_one_for_newcomers():
+    """Theorem 3.2 turns one into the other, at the largest delta that the conditions allow, wherever they hold."""
+    kept = 0
+    for t, eps in itertools.product((2, 30, 1000, 10**5), (0.05, 0.3, 1.0)):
+        least = 2304 / 121 * eps**2 * t  # questions from which delta is at most half of the newcomers' bound
+        for d in (max(int(0.99 * least), 1), int(least) + 1, 10 * int(least) + 1, 100 * t**2):
+            delta = (1 - 1e-12) / (1152 * t)
+            by_kind = {(b.loss, b.against): b for b in bounds.lower_bounds(t, d, eps, delta)}
+            newcomers, billboard = by_kind["mean", "newcomers"], by_kind["mean", "billboard"]
+            assert billboard.holds == (d >= least)
+            if not billboard.holds:
+                continue
+            kept += 1
+            assert billboard.value == pytest.approx(newcomers.value / 6, rel=1e-12)
+            assert newcomers_error(billboard.value, eps, delta) <= newcomers.value * (1 + 1e-9)
+    assert kept > 30
+
+
+def test_the_bound_for_newcomers_follows_from_the_tracing_scores():
+    # 1/3 - 4 alpha <= 8 eps t sqrt(alpha / d) + 8 delta t + 4 sqrt(alpha), the inequality of the proof of Theorem 4.7, must
+    # fail for every alpha below the bound, at the largest delta
+    for t, d, eps in ((10, 5, 1.0), (1000, 10, 1.0), (1000, 10**6, 0.2)):
+        value = next(
+            b.value for b in bounds.lower_bounds(t, d, eps, 0.0) if (b.loss, b.against) == ("mean", "newcomers")
+        )
+        alpha = value * (1 - 1e-9)
+        assert 8 * eps * t * np.sqrt(alpha / d) + 1 / 12 + 4 * np.sqrt(alpha) < 1 / 3 - 4 * alpha
 
 
 def test_no_lower_bound_is_above_what_is_achieved():

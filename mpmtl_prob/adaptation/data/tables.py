@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from mpmtl_prob._util import files
-from mpmtl_prob.adaptation.data.domain import Domain
+from mpmtl_prob.adaptation.data.domain import Domain, public_domain
 from mpmtl_prob.data.cells import as_number
 from mpmtl_prob.data.columns import chosen
 
@@ -49,6 +49,29 @@ def read(
         known += columns
     chosen(list(dict.fromkeys(known)), [label], None, exclude)  # an excluded column is in one of them
     return domains, _private(target, label, features or [])
+
+
+def read_test(path: Path, label: str, features: Sequence[str]) -> Domain:
+    """Read records that may be looked at: public ones, or such that their owner has held out. Errors may tell of rows.
+
+    Args:
+        path: a CSV file with these columns; other columns are left out.
+        label: the column that is predicted.
+        features: of the public files.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: the file cannot be read, columns are missing, there is no record, or a cell is not a number.
+    """
+    frame = files.read_table("test", path)
+    meant = [*features, label]
+    if missing := [name for name in meant if name not in frame.columns]:
+        raise ValueError(f"test: expected the columns {missing} in {str(path)!r} too, got a table without")
+    if text := [name for name in meant if frame[name].dtype.kind not in "iufb" or frame[name].isna().any()]:
+        raise ValueError(
+            f"test: expected a number in every cell, got something else in the columns {text} of {str(path)!r}"
+        )
+    return public_domain("test", Domain(frame[list(features)].astype(float), frame[label].astype(float)))
 
 
 def _public(

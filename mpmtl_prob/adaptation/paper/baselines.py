@@ -19,16 +19,10 @@ from mpmtl_prob.adaptation.paper import descent
 from mpmtl_prob.adaptation.paper.cnvx import CnvxAdap
 from mpmtl_prob.adaptation.paper.descent import PrivateSums
 from mpmtl_prob.adaptation.paper.losses import Squared
-from mpmtl_prob.adaptation.paper.private import Budget, draw
+from mpmtl_prob.adaptation.paper.private import UNTOUCHED, Budget, draw
 from mpmtl_prob.adaptation.public_fit import huber, least_squares, robust
-from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
+from mpmtl_prob.privacy.guarantee import NOT_PRIVATE
 from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.units import Unit
-
-#: guarantee of estimators that look at no private record
-UNTOUCHED = Guarantee(
-    *2 * (Bound(0.0, 0.0, "replace", Unit.TARGET_RECORD),), "Only public records were looked at: nothing was spent."
-)
 
 
 @dataclass(repr=False, eq=False)

@@ -22,7 +22,7 @@ from mpmtl_prob.adaptation.paper import descent
 from mpmtl_prob.adaptation.paper.descent import PrivateSums, StepSizes
 from mpmtl_prob.adaptation.paper.discrepancy import Ball
 from mpmtl_prob.adaptation.paper.losses import Squared
-from mpmtl_prob.adaptation.paper.objective import Convex, Sizes, variant
+from mpmtl_prob.adaptation.paper.objective import Convex, Sizes, variant, with_weight
 from mpmtl_prob.adaptation.paper.private import Budget, Drawn, draw
 from mpmtl_prob.adaptation.paper.solver import Problem, minimise
 from mpmtl_prob.adaptation.public_fit import robust
@@ -39,7 +39,8 @@ class CnvxAdap(Adaptation):
         variant: "printed" is Algorithm 1 to the letter; "rescaled" has steps of the weights in units in which they move;
             "frozen" gives private records no weights of their own; "profiled" inserts the best weights for every
             predictor, which needs the least noise and has the same minimiser.
-        source_weight: alpha, in (0, 1), the total weight of the public records.
+        source_weight: alpha, in (0, 1], the total weight of the public records. At 1 private records enter through the
+            discrepancy alone, which then has the whole budget; with a number in its place nothing is paid.
         kappa_1: > 0, penalty on ||q - p0||_1. A record whose loss is above kappa_1 has a smaller weight.
         kappa_2: penalty on ||q||_2, at least 0; must be 0 with "profiled".
         kappa_inf: penalty on the largest weight, at least 0; must be 0 with "profiled".
@@ -104,10 +105,11 @@ class CnvxAdap(Adaptation):
         budget = Budget(self.epsilon, self.delta, self.accounting, self.discrepancy_share)
         drawn = draw(
             budget, public, private, where,
-            steps=T, size=d + private.num_records * both, queries=1 + both,
+            steps=T, size=d + private.num_records * both, queries=(1 + both) if sizes.each_private else 0,
             ledger=self.ledger, unsafe_seed=self.unsafe_seed,
         )  # fmt: skip
         self.discrepancy_, self.guarantee_ = drawn.discrepancy, drawn.guarantee
+        private, sizes = with_weight(private, sizes)
         if self.epsilon is None:
             best = minimise(Problem(public, private, loss, sizes, drawn.discrepancy), penalties, first)
             self.path_, weights = best.w[None], best.weights[: sizes.public]
@@ -153,9 +155,9 @@ class CnvxAdap(Adaptation):
         sigma_1, sigma_2 = 2 * b * G / n * ratio, b**2 * B / n**2 * ratio  # lines 2 and 3
         w = loss.weight_bound / np.sqrt(T * (G**2 + num_features * sigma_1**2))
         public = m**1.5 / (np.sqrt(T) * a**2 * (B + wide))
-        private = n**1.5 / np.sqrt(T * (b**4 * wide**2 + n**4 * sigma_2**2))
+        private = n**1.5 / np.sqrt(T * (b**4 * wide**2 + n**4 * sigma_2**2)) if b else 0.0
         if self.variant != "printed":
-            public, private = public * np.sqrt(m) * m / a, private * np.sqrt(n) * n / b
+            public, private = public * np.sqrt(m) * m / a, private * np.sqrt(n) * n / b if b else 0.0
         return StepSizes(float(w) if step is None else moderate("step_size", step), float(public), float(private))
 
     def _descend(

@@ -17,7 +17,7 @@ from mpmtl_prob.adaptation.estimator import Adaptation
 from mpmtl_prob.adaptation.paper import descent
 from mpmtl_prob.adaptation.paper.descent import PrivateSums, StepSizes
 from mpmtl_prob.adaptation.paper.losses import Logistic, Loss, Softmax
-from mpmtl_prob.adaptation.paper.objective import Sizes, Smoothed, smoothness
+from mpmtl_prob.adaptation.paper.objective import Sizes, Smoothed, smoothness, with_weight
 from mpmtl_prob.adaptation.paper.private import Budget, Drawn, draw
 from mpmtl_prob.adaptation.paper.solver import Problem, accelerated, minimise
 from mpmtl_prob.privacy import lattice
@@ -36,7 +36,7 @@ class NCnvxAdap(Adaptation):
         epsilon: the budget, discrepancy included; None solves without privacy.
         delta: default 1 / n^1.1.
         variant: "printed" is Algorithm 2 to the letter, whose weights hardly move; "profiled" inserts the best weights.
-        source_weight: alpha, in (0, 1), the total weight of the public records.
+        source_weight: alpha, in (0, 1], the total weight of the public records; at 1 as for :class:`CnvxAdap`.
         lambda_1: > 0, penalty on ||q - p0||_1. Records whose loss is larger are dropped, unlike with F.
         lambda_2: penalty on ||q||_2, at least 0; must be 0 with "profiled".
         lambda_inf: penalty on the largest weight, by a soft maximum, at least 0; must be 0 with "profiled".
@@ -101,11 +101,12 @@ class NCnvxAdap(Adaptation):
             where = (search, loss.bound)
         drawn = draw(
             Budget(self.epsilon, self.delta, self.accounting, self.discrepancy_share), public, private, where,
-            steps=T, size=size + private.num_records * both, queries=1 + both,
+            steps=T, size=size + private.num_records * both, queries=(1 + both) if sizes.each_private else 0,
             ledger=self.ledger, unsafe_seed=self.unsafe_seed,
         )  # fmt: skip
         self.discrepancy_, self.guarantee_, self.loss_ = drawn.discrepancy, drawn.guarantee, loss
         self.num_records_ = private.num_records
+        private, sizes = with_weight(private, sizes)
         self.coef_ = self._shaped(self._found(public, private, loss, penalties, sizes, drawn, first), loss)
         return self
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, moderate, normalise_fields, one_of, positive, whole
+from mpmtl_prob.adaptation.data.domain import Domain
 from mpmtl_prob.adaptation.paper.losses import Loss
 
 _or_zero = partial(moderate, zero=True)
@@ -62,6 +63,17 @@ class Sizes:
     def start(self) -> FloatArray:
         """q0 = p0, the starting weights, (m + n,), public records first."""
         return np.repeat([self.each_public, self.each_private], [self.public, self.private])
+
+
+def with_weight(private: Domain, sizes: Sizes) -> tuple[Domain, Sizes]:
+    """Return the private records that have a weight, with the sizes: none at alpha = 1.
+
+    A record of weight zero would still leave its mark on a result: the sign of a zero, or infinity times zero.
+    """
+    if sizes.each_private:
+        return private, sizes
+    none = Domain(private.X[:0], private.y[:0], private.features)
+    return none, Sizes(sizes.public, 0, sizes.source_weight)
 
 
 class Penalties(Protocol):

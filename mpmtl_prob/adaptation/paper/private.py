@@ -14,14 +14,18 @@ from mpmtl_prob.adaptation.paper import accounting, descent
 from mpmtl_prob.adaptation.paper.discrepancy import Ball, discrepancy, grid, noisy, price
 from mpmtl_prob.privacy.charge_and_draw import draw_each
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Bound, Guarantee
-from mpmtl_prob.privacy.ledger import Ledger
-from mpmtl_prob.privacy.mechanisms import VectorGaussian, VectorLaplace
+from mpmtl_prob.privacy.ledger import Ledger, check_ledger
+from mpmtl_prob.privacy.mechanisms import VectorLaplace
 from mpmtl_prob.privacy.units import Unit
 
 ADAPTIVE = (
     "Every step may answer the steps before: Gaussian noises of known size compose exactly, whatever is asked next."
 )
 ACCOUNTING = ("exact", "printed")
+#: guarantee of estimators that look at no private record
+UNTOUCHED = Guarantee(
+    *2 * (Bound(0.0, 0.0, "replace", Unit.TARGET_RECORD),), "Only public records were looked at: nothing was spent."
+)
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,9 @@ def draw(
 ) -> Drawn:
     """Pay for the discrepancy and all steps at once, and draw their noise.
 
+    Where no step asks for private records (``queries`` 0), exact accounting gives the discrepancy the whole budget; without a
+    discrepancy nothing is paid.
+
     Args:
         budget: the privacy budget.
         source: public.
@@ -100,7 +107,7 @@ def draw(
             or a pair (function of source and target, range of the loss).
         steps: T.
         size: noisy numbers per step.
-        queries: k, per step.
+        queries: k, per step; 0 if private records have no weight.
         ledger: of unit "target record".
         unsafe_seed: draws the noise from this seed, for demonstrations: nothing is then guaranteed.
 
@@ -108,7 +115,7 @@ def draw(
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged.
     """
-    steps, size, queries = whole("steps", steps), whole("size", size), whole("queries", queries)
+    steps, size, queries = whole("steps", steps), whole("size", size), whole("queries", queries, 0)
     n = target.num_records
     search = _search(discrepancy_choice, source, target)
     if budget.epsilon is None:
@@ -116,10 +123,14 @@ def draw(
             raise ValueError("ledger: expected none without epsilon, as there is no noise to pay for")
         return Drawn(search[0]() if search else float(discrepancy_choice), None, 0.0, 0.0, NOT_PRIVATE)
     epsilon, delta = budget.epsilon, budget.at(n)
-    first = price(search[1], n, epsilon * budget.discrepancy_share) if search else None
-    ratio = budget.ratio(epsilon, delta, steps, queries, first)
-    gaussian: VectorGaussian = descent.law(steps, size, queries, ratio)
-    laws, lattices = [gaussian], [descent.grid(gaussian)]
+    if not queries and search is None:
+        check_ledger(ledger, unsafe_seed)
+        return Drawn(float(discrepancy_choice), None, 0.0, 0.0, UNTOUCHED)
+    share = budget.discrepancy_share if queries or budget.accounting == "printed" else 1.0
+    first = price(search[1], n, epsilon * share) if search else None
+    ratio = budget.ratio(epsilon, delta, steps, queries, first) if queries else 0.0
+    laws = [descent.law(steps, size, queries, ratio)] if queries else []
+    lattices = [descent.grid(law) for law in laws]
     claimed = Bound(epsilon, delta, "replace", Unit.TARGET_RECORD) if budget.accounting == "printed" else None
     noise, guarantee = draw_each(
         [first, *laws] if first else laws,
@@ -131,12 +142,14 @@ def draw(
         ledger=ledger,
         data=np.column_stack([target.X, target.y]),
     )
-    if guarantee.proved:
-        guarantee = replace(guarantee, reason=f"{guarantee.reason} {ADAPTIVE}")
     if search is not None and first is not None:
         discrepancy = noisy(search[0](), float(noise[0][0]), first, search[1])
     else:
         discrepancy = float(discrepancy_choice)
+    if not queries:
+        return Drawn(discrepancy, None, 0.0, ratio, guarantee)
+    if guarantee.proved:
+        guarantee = replace(guarantee, reason=f"{guarantee.reason} {ADAPTIVE}")
     return Drawn(discrepancy, noise[-1].reshape(steps, size), lattices[0], ratio, guarantee)
 
 
