@@ -222,9 +222,9 @@ class ProximalSum:
 
     moment: ClassVar[str] = "features"
 
-    def start(self, W0: Array, unclipped: Array | None = None) -> tuple[Array, Array, Array]:
-        """Return q^(0), p^^(0) and q^^(0) from the clipped initial models, and those before the clip if they differ."""
-        Q = (W0 if unclipped is None else unclipped) if self.doubled else jnp.zeros_like(W0)
+    def start(self, W0: Array, before_clip: Array | None = None) -> tuple[Array, Array, Array]:
+        """Return q^(0), p^^(0) and q^^(0) from the clipped initial models, and Q from those before the clip if given."""
+        Q = (W0 if before_clip is None else before_clip) if self.doubled else jnp.zeros_like(W0)
         return Q, W0, Q
 
     def mapping(self, history: Array, t: Array, run: Run) -> Array:
