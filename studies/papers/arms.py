@@ -52,11 +52,20 @@ from studies.papers.settings import (
 #: adjacency of the proved guarantees, whose sensitivity the papers use
 ADJACENCY = "zero_out"
 
-SELECTION = (
-    "Hyper-parameters of every arm but the posterior were chosen by cross-validation on the training rows of the first "
-    "replication, among equally many candidates for each, and used in all replications. As in the papers, no budget was "
-    "charged for it. The noise-aware posterior has none to choose."
+_SELECTION = (
+    "Hyper-parameters of every arm but the posterior were chosen by cross-validation on the training rows of {rows}{more}. "
+    "As in the papers, no budget was charged for it. The noise-aware posterior has none to choose."
 )
+
+
+def selection(effort: Effort) -> str:
+    """Say how hyper-parameters were chosen."""
+    first = "the first replication, among equally many candidates for each, and used in all replications"
+    each = "every replication by itself, among equally many candidates for each"
+    more = (
+        "; Algorithms 2 and 3 then tried, with the chosen ones, all that the papers name" if effort.strategies else ""
+    )
+    return _SELECTION.format(rows=each if effort.each else first, more=more)
 
 
 class Missing(Exception):

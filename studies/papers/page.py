@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl_prob._util.files import write_text
-from studies.papers import adaptations, paper, threats
-from studies.papers.settings import LOW_RANK, LOW_RANK_2018, LOW_RANK_UNIT, STUDIES, Data
+from studies.papers import adaptations, noises, paper, threats
+from studies.papers.settings import STUDIES, Data
 from studies.papers.verdicts import FAILS, HOLDS, HOLDS_2018, UNTESTED, once
 
 Report = Mapping[str, Any]
@@ -22,11 +22,6 @@ ERROR = ", s.e."
 #: largest number of columns of a table before it is transposed
 MOST_COLUMNS = 10
 _METRICS = {"nmse": "nMSE", "nmse_within": "nMSE within tasks", "auc": "average AUC"}
-
-_SEARCHED = (
-    "Hyper-parameters of Algorithms 2 and 3 are searched as the papers say, at every eps: T, lambda and K, and then, at "
-    "the best of them, with and without acceleration and strong convexity (mu = 1e-3), with four alpha and three Q."
-)
 
 #: notes for readers on each figure
 _READINGS = {
@@ -63,21 +58,10 @@ _READINGS = {
         "outcomes of one person fall on both sides. DP-MTRL is a reconstruction. Of DP-AGGR nothing is proved here, as its "
         "noise is scaled by counted rows."
     ),
-    "noise-2018": _SEARCHED,
-    "noise-2018-synthetic": _SEARCHED,
+    **dict.fromkeys(noises.NAMES, noises.SEARCHED),
     "training": "DP-MTRL is a reconstruction, with group privacy at eps / n per row.",
     "training-lsoa2": "As for Fig 10: people are split, and DP-MTRL is a reconstruction.",
 }
-
-
-_NOISE_OF_2018 = (
-    "The papers' curves are read off the supplement of January 2018. Its Wishart noise has scale K / eps (proof of its "
-    "Corollary 1) or 1 / eps (its Algorithm 4), and its M is applied to models as they were before the clip. The "
-    "journal's noise has scale K^2 / (2 eps), which is K / 2 or K^2 / 2 times as large; on School K is in the hundreds. "
-    "The smaller noise is not private at the eps of the curves: it understates what one task can change, and its true "
-    "delta is 1 - exp(-K eps / 2) or 1 - exp(-K^2 eps / 2) a round. Nor is the journal's at its own: there it is 1 - "
-    'exp(-eps). The two are `mechanism="paper_2018"` and `"paper_2018_unit"`, with `unclipped=True`.'
-)
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
@@ -360,27 +344,18 @@ def _curves(report: Report, data: str, tasks: int | None) -> str:
 
 
 def _noises(report: Report) -> str:
-    """Explain the papers' curves by their noise, with Algorithm 2 under both noises beside them; "" for other reports."""
-    if not report["name"].startswith("noise-2018"):
+    """Return what explains the papers' curves, with a table of Algorithm 2 by its noise; "" for other reports."""
+    if report["name"] not in noises.NAMES:
         return ""
-    entries = {(e["data"], e["arm"], e["epsilon"]): e for e in report["curves"]}
-    arms = (LOW_RANK, LOW_RANK_2018, LOW_RANK_UNIT)
+    head = ("data", "eps", "the papers' figure", *noises.SCALES.values())
+    deltas = (f"true delta, {scale}" for scale in noises.SCALES.values())
     rows = [
-        (
-            data,
-            f"{epsilon:g}",
-            _cell(entry, "paper", ".3f"),
-            *(_cell(entries.get((data, arm, epsilon)), "mean", ".3f") for arm in arms),
-            *(_delta(entries.get((data, arm, epsilon)), "proved") for arm in arms),
-        )
-        for (data, arm, epsilon), entry in entries.items()
-        if arm == LOW_RANK
+        (row["data"], f"{row['epsilon']:g}", _cell(row, "paper", ".3f"))
+        + tuple(_short(row[arm]["mean"]) for arm in noises.SCALES)
+        + tuple(_delta(row[arm], "proved") for arm in noises.SCALES)
+        for row in noises.compared(report)
     ]
-    scales = ("K^2 / (2 eps)", "K / eps", "1 / eps")
-    head = ("data", "eps", "the papers' figure", *scales, *(f"true delta, {scale}" for scale in scales))
-    return (
-        f"{_NOISE_OF_2018}\n\nAlgorithm 2, means over replications, by the scale of the noise:\n\n{_table(head, rows)}"
-    )
+    return f"{noises.explanation(report)}\n\n{_table((*head, *deltas), rows)}"
 
 
 def _measures(report: Report) -> str:

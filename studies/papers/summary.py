@@ -11,8 +11,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from studies.papers import paper
-from studies.papers.arms import SELECTION
+from studies.papers import arms, paper
 from studies.papers.contrasts import gap_share, loss
 from studies.papers.runner import library_version, plain, settings_hash
 from studies.papers.settings import ALONE, LASSO, OF_2018, POSTERIOR, REPLACEMENT, RIDGE, WITHOUT_EPSILON, Data, Study
@@ -161,7 +160,7 @@ def summarise(study: Study, results: xr.Dataset, *, fast: bool, command: str) ->
             "settings": asdict(study),
             "settings_hash": settings_hash(study),
             "metrics": json.loads(results.attrs["metrics"]),
-            "selection": SELECTION,
+            "selection": arms.selection(study.effort),
             "noise": NOISE,
             "interval": "t interval of the mean over replications, 95 %",
             "missing": json.loads(results.attrs["missing"]),

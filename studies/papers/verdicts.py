@@ -71,9 +71,7 @@ def between(results: xr.Dataset) -> list[Verdict]:
 
 def of_both_noises(results: xr.Dataset) -> list[Verdict]:
     """Test claim 1 with the journal's noise and with both forms of that of 2018, on real data too."""
-    return [
-        verdict for arm in (LOW_RANK, LOW_RANK_2018, LOW_RANK_UNIT) for verdict in _between(results, "1, noise", arm)
-    ]
+    return [verdict for arm in (LOW_RANK, LOW_RANK_2018, LOW_RANK_UNIT) for verdict in _between(results, "noise", arm)]
 
 
 def _between(results: xr.Dataset, claim: str, arm: str) -> list[Verdict]:

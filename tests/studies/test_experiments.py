@@ -190,7 +190,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
 
 def test_side_by_side_every_arm_is_tuned_once_and_before_its_units(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(arms, "choose", lambda unit, effort, index=None: calls.append((unit, index)) or CHOICE)
+    monkeypatch.setattr(arms, "choose", lambda unit, effort, index=None, *_: calls.append((unit, index)) or CHOICE)
     measure = lambda study, unit, choice: calls.append((unit, "fit")) or {"error": 1.0}
     monkeypatch.setitem(measures.MEASURES, "score", measure)
     study = small("fig6", arms=(RIDGE, LOW_RANK, POSTERIOR), replications=3)
@@ -392,6 +392,10 @@ def test_the_command_line_takes_some_of_the_data_sets(tmp_path, capsys, monkeypa
     assert main(["reproduce", "threat-models", *options, "--data", "School"]) == 2
     assert "--data: expected none for threat-models, got School" in capsys.readouterr().err
     assert len(asked) == 1
+    assert main(["reproduce", "fig7", "--json", "--each"]) == 0
+    assert asked[1] == (replace(STUDIES["fig7"], effort=Effort(each=True)), "mpmtl-prob reproduce fig7 --each")
+    assert main(["reproduce", "threat-models", "--each"]) == 2
+    assert "--each: expected it for an experiment whose arms are tuned" in capsys.readouterr().err
 
 
 def test_the_papers_low_rank_data_have_the_papers_gap():
@@ -444,6 +448,10 @@ def test_the_page_explains_the_papers_curves_by_their_noise():
     said = page._noises(report)
     assert "| School 30 % | 1 | 0.791 | 0.830 | 0.790 | 0.780 | 0.9, zero-out | 1, zero-out | 1, zero-out |" in said
     assert "not private" in said
+    assert (
+        "Of 1 points of the papers' curve of Algorithm 2, 1 lie below ours with the journal's noise, and 0 between"
+        in said
+    )
     assert page._noises(report | {"name": "fig9"}) == ""
 
 
