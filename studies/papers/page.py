@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mpmtl_prob._util.files import write_text
-from studies.papers import adaptations, noises, paper, threats
+from studies.papers import adaptations, left_out, noises, paper, threats
 from studies.papers.settings import STUDIES, Data
 from studies.papers.verdicts import FAILS, HOLDS, HOLDS_2018, UNTESTED, once
 
@@ -95,6 +95,8 @@ def page(reports: Sequence[Report], figures: str = "results") -> str:
         "## Targets of the noise-aware posterior",
         _targets(reports),
         *(_section(report, figures) for report in reports),
+        "## What is not reproduced",
+        _left_out(),
         "## How it was made",
         _made(reports),
     ]
@@ -356,6 +358,13 @@ def _noises(report: Report) -> str:
         for row in noises.compared(report)
     ]
     return f"{noises.explanation(report)}\n\n{_table((*head, *deltas), rows)}"
+
+
+def _left_out() -> str:
+    return (
+        _table(("of model-protected multi-task learning", "why it is left out"), left_out.LEFT_OUT)
+        + f"\n\n{left_out.IP_MTL}"
+    )
 
 
 def _measures(report: Report) -> str:
