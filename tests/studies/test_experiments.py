@@ -448,6 +448,7 @@ def test_the_page_explains_the_papers_curves_by_their_noise():
     said = page._noises(report)
     assert "| School 30 % | 1 | 0.791 | 0.830 | 0.790 | 0.780 | 0.9, zero-out | 1, zero-out | 1, zero-out |" in said
     assert "not private" in said
+    assert "ddof=1" in said
     assert (
         "Of 1 points of the papers' curve of Algorithm 2, 1 lie below ours with the journal's noise, and 0 between"
         in said
