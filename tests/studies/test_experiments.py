@@ -453,6 +453,7 @@ def test_the_page_explains_the_papers_curves_by_their_noise():
         "Of 1 points of the papers' curve of Algorithm 2, 1 lie below ours with the journal's noise, and 0 between"
         in said
     )
+    assert "0.039 at K^2 / (2 eps), 0.001 at K / eps, 0.011 at 1 / eps" in said
     assert page._noises(report | {"name": "fig9"}) == ""
 
 
