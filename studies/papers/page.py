@@ -38,8 +38,8 @@ _READINGS = {
     ),
     "fig6": (
         "The papers give neither the scale of the weights nor how similar the tasks of a group are; both are ours. With "
-        "tasks of a group all the same (similarity 1) the non-private gap is theirs, with .95 two thirds of it. "
-        "Hyper-parameters are searched as for Fig 9."
+        "tasks of a group all the same (similarity 1) the non-private gap is nearly theirs, with .95 two thirds of it. "
+        "Hyper-parameters are searched as for Fig 9; noise-2018-synthetic searches all that the papers name."
     ),
     "fig7": "DP-MTRL is a reconstruction from the papers' description, with group privacy at eps / n per row.",
     "fig8": (

@@ -100,7 +100,7 @@ class Data:
         rows: training rows per task, for synthetic data; there are nine times as many test rows.
         group: number of similar tasks per group, for synthetic low-rank data.
         similarity: correlation of tasks of a group, for synthetic low-rank data. The papers do not give it: with 1 the
-            non-private gap is theirs, with .95 two thirds of it.
+            non-private gap is nearly theirs, with .95 two thirds of it.
         fraction: share of training rows, for real data.
     """
 
@@ -354,7 +354,7 @@ STUDIES = {
         ),
         Study(
             name="noise-2018",
-            figure="Figs 9 (a) and 10 (a)",
+            figure="Fig 9 (a)",
             title="The noise of the papers' figures, which is that of 2018: School",
             measure="score",
             data=(Data("School"),),
@@ -365,7 +365,7 @@ STUDIES = {
         ),
         Study(
             name="noise-2018-synthetic",
-            figure="Figs 6 and 7",
+            figure="Fig 6",
             title="The noise of the papers' figures, which is that of 2018: synthetic data",
             measure="score",
             data=_SYNTHETIC,
