@@ -1,12 +1,14 @@
 """The documentation site: `make docs` builds it into docs/_build, with warnings as errors."""
 
 import base64
+import csv
 import json
 import re
 from importlib import metadata
 from pathlib import Path
 
 from docutils import nodes
+from sphinx.util.nodes import make_refnode
 
 # Pages may link to notebooks, and notebooks to each other and to pages: they need to stand among the pages.
 _COPIES = Path(__file__).parent / "notebooks"
@@ -14,6 +16,11 @@ _COPIES.mkdir(exist_ok=True)
 _NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 for _notebook in _NOTEBOOKS:
     (_COPIES / _notebook.name).write_text(_notebook.read_text().replace("](../docs/", "](../"))
+
+
+with open(Path(__file__).with_name("captions.csv"), encoding="utf-8", newline="") as _file:
+    #: what to see in the pictures of the notebooks, by notebook and number
+    _CAPTIONS = {row["picture"]: row["caption"] for row in csv.DictReader(_file)}
 
 
 def _pictures(notebook: Path) -> str:
@@ -28,7 +35,9 @@ def _pictures(notebook: Path) -> str:
                 name = f"{notebook.stem}_{len(figures)}.png"
                 (_COPIES / name).write_bytes(base64.b64decode("".join(png)))
                 options = f":target: notebooks/{notebook.stem}.html\n:alt: {json.dumps(heading)}"
-                figures.append(f"```{{figure}} notebooks/{name}\n{options}\n\n{heading}\n```")
+                caption = _CAPTIONS[name.removesuffix(".png")]
+                start = f"**{heading}{'' if heading.endswith('?') else '.'}**"
+                figures.append(f"```{{figure}} notebooks/{name}\n{options}\n\n{start} {caption}\n```")
     title = f"## [{page}](notebooks/{notebook.name})"  # of a role the contents beside the page would show the target
     return "\n\n".join([title, ":::{container} gallery", *figures, ":::"]) if figures else ""
 
@@ -50,6 +59,7 @@ pygments_dark_style = "github-dark"
 
 highlight_language = "none"  # what says no language is a formula, a command or a table
 myst_heading_anchors = 3
+suppress_warnings = ["ref.python"]  # a name that two modules define leads to neither
 nb_execution_mode = "off"  # notebooks are committed with their outputs, and run by `make notebooks`
 
 autodoc_default_options = {"members": True, "member-order": "bysource"}
@@ -140,6 +150,18 @@ def _said_elsewhere(app, what, name, obj, skip, options):
     return True if field or (isinstance(obj, type) and obj.__module__ == "builtins") else None
 
 
+def _public_place_of_an_internal_name(app, env, node, contnode):
+    """Docstrings name objects by where they are defined, or by their last name; the reference has them by public place."""
+    if node.get("refdomain") != "py":
+        return None
+    domain, last = env.get_domain("py"), node["reftarget"].rpartition(".")[2]
+    places = [name for name, entry in domain.objects.items() if not entry.aliased and name.rpartition(".")[2] == last]
+    if len(places) != 1 or node["reftype"] == "meth":
+        return None
+    entry = domain.objects[places[0]]
+    return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, contnode, places[0])
+
+
 def _sources_that_are_there(app):
     """The list of sources has a page for every module but those that have no source, such as builtins."""
     modules = app.env._viewcode_modules
@@ -175,4 +197,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", _attributes_are_sentences, priority=600)
     app.connect("autodoc-process-signature", _types_by_their_public_names)
     app.connect("autodoc-skip-member", _said_elsewhere)
+    app.connect("missing-reference", _public_place_of_an_internal_name)
     app.connect("html-collect-pages", _sources_that_are_there, priority=400)  # before viewcode

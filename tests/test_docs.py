@@ -1,7 +1,8 @@
 """The examples on the documentation pages run as they stand."""
 
+import csv
 import doctest
-import importlib
+import importlib.util
 import itertools
 import json
 import re
@@ -116,8 +117,104 @@ def test_the_most_used_functions_have_an_example():
     assert [thing.__name__ for thing in shown if ">>> " not in thing.__doc__] == []
 
 
-def test_the_results_page_is_what_its_json_files_say():
-    assert (DOCS / "results.md").read_text() == results.page(results.load(DOCS / "results"))
+def words(text):
+    """Return the number of words, without the list of pages and what only draws a table."""
+    text = re.sub(r"```{toctree}.*?```", "", text, flags=re.DOTALL)
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+def test_the_results_pages_are_what_their_json_files_say():
+    texts = results.pages(results.load(DOCS / "results"), DOCS / "results", DOCS / "results.md")
+    assert {path: path.read_text() for path in texts} == texts
+    assert set((DOCS / "results").glob("*.md")) == texts.keys() - {DOCS / "results.md"}
+
+
+@pytest.mark.parametrize("name", ["results", "benchmarks"])
+def test_an_overview_is_short_and_leads_to_every_page(name):
+    overview = (DOCS / f"{name}.md").read_text()
+    assert words(overview) <= 800
+    assert "![" in overview
+    for path in (DOCS / name).glob("*.md"):
+        assert words(path.read_text()) <= 6000, path
+        assert f"\n{name}/{path.stem}\n" in overview, path
+
+
+def script(name):
+    """Import a script of the documentation."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """Import the script that writes the API reference."""
+    return script("make_reference")
+
+
+def test_every_public_name_is_in_the_reference_once(reference):
+    names = reference.documented()
+    objects = {id(reference.get(name)): name for name in names}
+    assert len(objects) == len(names)  # nothing twice, under other names either
+    public = set(reference.public())
+    assert {"TaskData", "privacy.audit.Audit", "federated.run", "extend.Penalty"} <= public
+    assert {name for name in public if id(reference.get(name)) not in objects} == set()
+    assert set(names) <= public
+
+
+def test_the_reference_is_what_its_script_writes(reference):
+    texts = reference.pages()
+    written = {f"api/{path.relative_to(DOCS / 'api').as_posix()}" for path in (DOCS / "api").rglob("*.md")}
+    assert written | {"reference.md"} == texts.keys()
+    assert {name: (DOCS / name).read_text() for name in texts} == texts, "run python docs/make_reference.py"
+
+
+def test_internals_have_no_public_object(reference):
+    objects = {id(reference.get(name)) for name in reference.documented()}
+    pages = {name: text for name, text in reference.pages().items() if name.startswith("api/internals/")}
+    assert len(pages) > 10
+    for text in pages.values():
+        for block in re.findall(r"```{eval-rst}\n(.*?)```", text, flags=re.DOTALL):
+            module = importlib.import_module(re.search(r"automodule:: (\S+)", block)[1])
+            excluded = re.search(r":exclude-members: (.*)", block)
+            left = dict(reference.members(module)) if ":no-members:" not in block else {}
+            for name in excluded[1].split(", ") if excluded else ():
+                left.pop(name, None)
+            assert not objects & {id(thing) for thing in left.values()}, module.__name__
+
+
+def test_every_picture_of_the_notebooks_has_a_caption():
+    pictures = []
+    for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        outputs = [output for cell in json.loads(notebook.read_text())["cells"] for output in cell.get("outputs", ())]
+        drawn = sum("image/png" in output.get("data", {}) for output in outputs)
+        pictures += [f"{notebook.stem}_{number}" for number in range(drawn)]
+    with open(DOCS / "captions.csv", encoding="utf-8", newline="") as file:
+        captions = {row["picture"]: row["caption"] for row in csv.DictReader(file)}
+    assert list(captions) == pictures
+    assert all(len(caption.split()) > 5 for caption in captions.values())
+
+
+@pytest.fixture(scope="module")
+def glossary():
+    """Import the script that writes the glossary."""
+    return script("make_glossary")
+
+
+def test_the_glossary_is_what_its_table_says(glossary):
+    assert (DOCS / "glossary.md").read_text() == glossary.page()
+    terms = [row["term"] for row in glossary.terms()]
+    assert len(set(terms)) == len(terms) > 40
+
+
+def test_every_term_of_the_glossary_is_used_on_another_page(glossary):
+    pages = [path.read_text() for path in DOCS.glob("*.md") if path.name != "glossary.md"]
+    text = re.sub(r"\s+", " ", "\n".join(pages)).lower()
+    unused = [
+        row["term"] for row in glossary.terms() if not re.search(rf"\b{re.escape(row['term'].lower())}s?\b", text)
+    ]
+    assert unused == []
 
 
 def test_the_table_of_licences_names_every_requirement():
@@ -148,8 +245,8 @@ def anchors(path):
 
 @pytest.mark.parametrize(
     "page",
-    [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))],
-    ids=lambda path: path.name,
+    [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)\s]+)\)", prose(page))

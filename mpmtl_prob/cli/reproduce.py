@@ -41,7 +41,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command and its options."""
     parser = command("reproduce", run, "the papers' experiments; a run that was interrupted goes on where it stopped")
     parser.add_argument(
-        "experiment", metavar="NAME", help=f"{', '.join(EXPERIMENTS)}, all, or page: write the results page"
+        "experiment", metavar="NAME", help=f"{', '.join(EXPERIMENTS)}, all, or page: write the results pages"
     )
     parser.add_argument(
         "--fast",
@@ -59,7 +59,12 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="tune on the training rows of every replication, instead of those of the first",
     )
     parser.add_argument("--out", type=Path, default=Path("out/experiments"), help="folder for NetCDF, JSON and figures")
-    parser.add_argument("--page", type=Path, default=Path("docs/results.md"), help="where NAME page writes")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        default=Path("docs/results.md"),
+        help="where NAME page writes the overview; a page for each experiment is in the folder of the same name",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -67,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     experiments = papers()
     if options.experiment == "page":
         experiments.page.write(options.out, options.page)
-        print(f"written to {options.page}")
+        print(f"written to {options.page} and {options.page.with_suffix('')}")
         return
     names = EXPERIMENTS if options.experiment == "all" else (options.experiment,)
     if names[0] not in experiments.EXPERIMENTS:

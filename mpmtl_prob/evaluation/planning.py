@@ -297,7 +297,7 @@ def plan_study(
 ) -> StudyPlan:
     """Compute what a study can expect of one release of messages of effects, before anybody looks at a row.
 
-    It takes a few seconds. The page docs/benchmarks.md compares such plans with simulated studies.
+    It takes a few seconds. The page docs/benchmarks/plans.md compares such plans with simulated studies.
 
     Args:
         spec: the study's specification, or its eps, at which numbers of tasks are compared. Covariates of tasks are ignored.

@@ -13,11 +13,11 @@ from tables import Report, as_table
 def coverage(report: Report) -> Iterable[str]:
     sizes, levels = report["sizes"], [f"{level:.0%}" for level in report["levels"]]
     yield (
-        f"Central intervals of {', '.join(levels)} on data from the model, {sizes['replications']} replications of "
-        f"{sizes['m']} tasks with {sizes['d']} features: the largest distance over the budgets, in points, and in how many "
-        "budgets all levels are within two points. Messages are those of other tasks as the model has them (*model*), the "
-        "tasks' own true directions, or their own estimates, as in use. *exact* is the posterior itself; plug_in is the "
-        "library's default."
+        f"How many central intervals of {', '.join(levels)} contain the truth, on data from the model: "
+        f"{sizes['replications']} replications of {sizes['m']} tasks with {sizes['d']} features. The table has the largest "
+        "distance from the nominal level over all budgets, in percentage points, and in how many budgets all levels are "
+        "within two points. *Messages* are drawn from the model (*model*), are the tasks' true directions (*directions*), or "
+        "their estimates, as in use (*estimates*). *exact* is the posterior itself; *plug_in* is the library's default."
     )
     groups: dict[tuple[str, str, str], list[Report]] = {}
     for cell in report["cells"]:
@@ -61,9 +61,10 @@ def calibration(report: Report) -> Iterable[str]:
     label = [k for k in cells[0] if k not in ("functional", "p", "coverage of 90 %")]
     p = sorted(cell["p"] for cell in cells)
     yield (
-        f"{report['replications']} replications, {len(p)} p-values that ranks are uniform: {sum(x < 0.01 for x in p)} below "
-        f".01 where {0.01 * len(p):.1f} are expected. The smallest is {p[0]:.2g}; of as many independent ones one is "
-        f"as small with probability {1 - (1 - p[0]) ** len(p):.2f}."
+        f"Data are drawn from the model, and the rank of the truth among the draws of the posterior has to be uniform "
+        f"(simulation-based calibration). {report['replications']} replications give {len(p)} p-values: "
+        f"{sum(x < 0.01 for x in p)} are below .01 where {0.01 * len(p):.1f} are expected. The smallest is {p[0]:.2g}; among "
+        f"as many independent p-values, one is as small with probability {1 - (1 - p[0]) ** len(p):.2f}."
     )
     groups: dict[tuple[str, ...], list[str]] = {}
     for cell in cells:
@@ -72,10 +73,10 @@ def calibration(report: Report) -> Iterable[str]:
     head = "p-values" + (" (coverage of 90 % intervals)" if "coverage of 90 %" in cells[0] else "")
     yield as_table((*label, head), ((*key, ", ".join(found)) for key, found in groups.items()))
     if "kernel" in cells[0]:
-        yield "The arms of one model and setting share their data sets: what chance made of those, all of them show."
+        yield "The arms of one model and setting share their data sets: chance in those shows in all of them."
     if "coverage of 90 %" in cells[0]:
         error = math.sqrt(0.09 / report["replications"])
-        yield f"A coverage of 90 % has a standard error of {error:.1%} here. P-values see shapes, and little of both ends."
+        yield f"The standard error of a coverage of 90 % is {error:.1%} here. P-values notice shapes, and hardly the tails."
 
 
 def gap(report: Report) -> Iterable[str]:
@@ -83,10 +84,10 @@ def gap(report: Report) -> Iterable[str]:
     budgets = [k for k, cell in next(iter(sets.values())).items() if isinstance(cell, dict)]
     releases = len(next(iter(sets.values()))[budgets[0]]["error"])
     yield (
-        f"The noise-aware posterior after one release under replacement, {releases} releases of fresh noise on one split, "
-        "with delta = 1/(m log m), proved: its nMSE (on School within tasks) with the sd over releases, and the coverage of "
-        "its 90 % intervals. Beside it single-task ridge, whose penalty is cross-validated or the best on the test rows, and "
-        "the trace norm without privacy. The table of the README."
+        f"Error of the noise-aware posterior after one release: {releases} releases with fresh noise on one split, delta = "
+        "1/(m log m), proved for a task that is replaced. The table has the nMSE (on School within tasks), in brackets its "
+        "sd over releases, and the coverage of 90 % intervals. *ridge* is each task alone, with a cross-validated penalty; "
+        "*best ridge* has the best penalty on the test rows; *trace norm* is multi-task learning without privacy."
     )
     rows = []
     for name, found in sets.items():
@@ -100,9 +101,10 @@ def gap(report: Report) -> Iterable[str]:
 
 def alone(report: Report) -> Iterable[str]:
     yield (
-        f"At eps = {report['epsilon']:g} a release says nothing. Errors of the noise-aware posterior relative to an arm's, "
-        "paired by replication (a split of School, a draw of a synthetic set), with standard errors. *Local* arms use a "
-        "task's own rows, the best of them in bold; *pooled* ones choose a number on all tasks' rows, which no owner could."
+        f"At eps = {report['epsilon']:g} a release says nothing, and the posterior should be as good as what an owner can do "
+        "alone. Errors of the noise-aware posterior relative to those of other methods, paired by replication (a split of "
+        "School, a draw of synthetic data), with standard errors. *Local* methods use a task's own rows, the best in bold; "
+        "*pooled* ones choose a number on all tasks' rows, which no owner could."
     )
     rows = []
     for data, found in report["data"].items():
@@ -122,11 +124,11 @@ def alone(report: Report) -> Iterable[str]:
 
 def told(report: Report) -> Iterable[str]:
     yield (
-        "How much the features explain, every owner learns from its own rows. *Told* owners have the prior that the true "
-        "signal-to-noise ratios of all tasks would give, their median and spread: nobody has it, and the difference is what "
-        f"it would be worth. Means over {report['replications']} draws of a synthetic set with releases of their own, "
-        "zero-out: errors with their standard errors, shares of the gap between single-task ridge and the non-private trace "
-        "norm, and coverage of 90 % intervals of targets. *As it comes* takes one or two rounds and its structure by itself."
+        "Every owner learns from its own rows how much the features explain. *Told* owners have the median and the spread of "
+        "the true signal-to-noise ratios as their prior, which nobody has in practice: the difference is what that knowledge "
+        f"would be worth. Means over {report['replications']} draws of synthetic data, a release each, zero-out: errors with "
+        "standard errors, the share of the gap that is closed between single-task ridge and the trace norm without privacy, "
+        "and the coverage of 90 % intervals of targets. *As it comes* chooses one or two rounds and the structure by itself."
     )
     rows = []
     for data, arms in report["data"].items():
@@ -150,14 +152,13 @@ def shapes(report: Report) -> Iterable[str]:
     ours, *rivals = report["arms"]
     cells = report["cells"]
     yield (
-        f"Data sets of {len(next(iter(cells.values())))} shapes, "
-        "drawn at random: tasks, features, rows per task, rank and size of the weights (the variance of x'w over that of "
-        "the noise), the law of the noise, rows equal or ragged, a common mean or none. The error is that of a test row's "
-        "mean, and zero weights have 1. The noise-aware posterior is as it comes. Ridge has every task's own penalty; the "
-        "other two have their best candidate on the test rows, which nobody has, and the trace norm has no privacy. The "
-        "library's constants were set on other data sets of this kind, on School and on the papers' two synthetic sets; "
-        "that a second round may be taken at eps = 1 was decided with the six of these in view that take one. A win or a "
-        "loss is by more than one per cent."
+        f"{len(next(iter(cells.values())))} data sets, with numbers of tasks, features and rows, rank and size of the "
+        "weights (the variance of x'w over that of the noise), noise, ragged rows and a common mean all drawn at random. The "
+        "error is that of a test row's mean, 1 for zero weights. The noise-aware posterior is used with its defaults; ridge "
+        "has a penalty for each task; the other two have their best hyper-parameter on the test rows, which nobody has, and "
+        "the trace norm has no privacy. The library's constants were set on other data of this kind, on School and on the "
+        "papers' two synthetic sets; that a second round may be taken at eps = 1 was decided after seeing the six of these "
+        "that take one. A win or a loss is by more than one per cent."
     )
     rows = []
     for epsilon, found in cells.items():
@@ -240,9 +241,9 @@ def choices(report: Report) -> Iterable[str]:
 def misfit(report: Report) -> Iterable[str]:
     yield (
         f"139 tasks of 20 rows and 10 features at eps = {report['epsilon']:g}, weights of rank two, and one thing that is "
-        f"not as modelled; means over {report['replications']} data sets, with the standard error of the error in brackets. "
-        "The error is that of a test row's mean, and zero weights have 1. Owners read one release twice, as it comes and "
-        'with `likelihood="student_t"`, and another one with `scaling="unit_variance"`. Ridge has every task\'s own penalty.'
+        f"not as the model says. Means over {report['replications']} data sets, in brackets the standard error. The error is "
+        "that of a test row's mean, 1 for zero weights. Owners read one release with the default and with "
+        '`likelihood="student_t"`, and another one with `scaling="unit_variance"`. Ridge has a penalty for each task.'
     )
     rows = []
     for cell in report["cells"]:
@@ -266,10 +267,11 @@ def misfit(report: Report) -> Iterable[str]:
 
 def own_message(report: Report) -> Iterable[str]:
     yield (
-        "Owners of made-up tasks in a few groups read a release with their own messages in it; by default, which takes these "
-        "out roughly where tasks are few and noise is little (elsewhere the two are the same); and without them exactly "
-        f"(`leave_one_out='exact'`). Means over {report['replications']} data sets, with a release each, zero-out. "
-        "Errors are relative to the first arm's, paired; the intervals are to cover 90 %."
+        "The release contains the owner's own message, whose rows could count twice. Owners read it as it is (*with their "
+        "own*); by default, which takes the message out approximately where tasks are few and noise is little, and changes "
+        "nothing elsewhere; and without it exactly (`leave_one_out='exact'`). Made-up tasks in a few groups; means over "
+        f"{report['replications']} data sets, a release each, zero-out. Errors are relative to the first way, paired; "
+        "intervals should cover 90 %."
     )
     rows = []
     for cell in report["cells"]:
@@ -299,9 +301,9 @@ def defaults(report: Report) -> Iterable[str]:
             "refuses, as one county has one row."
         )
     yield (
-        "`NoiseAware(epsilon)` and nothing else, on made-up data (features-tasks-rows; rank, size, ragged rows and common "
-        "mean follow from the seed) and on tables with an intercept of every task. It passes if neither the diagnosis of the "
-        f"public posterior nor that of the owners advises anything: {passed(every)} of {len(every)} do "
+        "`NoiseAware(epsilon)` without any other argument, on made-up data (named features-tasks-rows; rank, size, ragged "
+        "rows and a common mean follow from the seed) and on tables with an intercept. A fit passes if neither the diagnosis "
+        f"of the public posterior nor that of the owners advises anything: {passed(every)} of {len(every)} do "
         f"({passed(every) / len(every):.1%}).{beside} Shapes, tables and seeds were settled before the first result."
     )
     rows = []
@@ -322,8 +324,8 @@ def newcomers(report: Report) -> Iterable[str]:
     yield (
         f"{report['taking part']} of {report['schools']} schools take part, drawn anew in each of {report['runs']} runs; the "
         f"others read the release with their own rows. Loss: squared error in units of {report['marks']:g} marks, at most 1. "
-        f"Gains are on being alone, and that of taking part is the difference of both, with its standard error over runs. "
-        f"Allowed: e^eps times the participants' loss, plus delta = {report['delta']:.4f}, at most 1."
+        "Gains are relative to being alone; the gain of taking part is the difference of the two, with its standard error "
+        f"over runs. Allowed: e^eps times the participants' loss, plus delta = {report['delta']:.4f}, at most 1."
     )
     rows = [
         (
@@ -340,18 +342,18 @@ def newcomers(report: Report) -> Iterable[str]:
 
 def adaptation(report: Report) -> Iterable[str]:
     yield (
-        "Test errors on a private target of n records by a public source of m, one record replaced, the whole budget for "
-        f"every arm; the least of the private ones in bold. *Source* costs nothing. {_tried(report)} are tuned on public "
-        "records alone, some of which play the target; in brackets their best candidate on the test rows: an *oracle*, which "
-        "nobody has. *Frozen* is the printed algorithm without noise on weights that do not move, which favours it. The "
-        "paper's arms are not charged for the discrepancy, which favours them. The one release has nothing to tune; "
-        "*domains* is told which public record is of which source, and *coverage* is that of its 90 % intervals, over "
-        "weights and seeds. Three of its constants, where residuals are cut (1.5 to 2.5 of their scale), how likely no "
-        "shift is (.2) and how much residuals weigh in the release (three quarters of what rows do), were settled with other "
-        "seeds of these made-up data in view and some of these (0 to 5), and with a look at three of these splits of School "
-        "and at others (100 to 105). That a shift's size is half-t and not half-Cauchy was decided with the cell of 60 "
-        "records, a shift of 1.2 and eps = 1 in view, all its seeds. With few seeds small differences are chance: "
-        "standard errors are in `docs/benchmarks/adaptation.json`."
+        "Test errors on a private target of n records, with a public source of m; one record may be replaced, and every "
+        "method has the whole budget. Bold: the least error of a private method. *Source* methods cost nothing. "
+        f"{_tried(report)} are tuned on public records, some of which play the target; in brackets their best candidate on "
+        "the test rows (*oracle*), which nobody has. *Frozen* is the printed algorithm without noise on weights that do not "
+        "move, which favours it; the paper's methods are not charged for the discrepancy, which favours them, too. The one "
+        "release has nothing to tune; *domains* knows which public record is from which source, and *coverage* is that of "
+        "its 90 % intervals, over weights and seeds. Some of its constants were set after seeing some of these data: where "
+        "residuals are cut (1.5 to 2.5 of their scale), how likely no shift is (.2) and the weight of residuals in the "
+        "release (three quarters of that of rows), with seeds 0 to 5 and three of these splits of School (and with others, "
+        "100 to 105); that a shift's size is half-t and not half-Cauchy, with all seeds of the cell of 60 records, a shift "
+        "of 1.2 and eps = 1. With few seeds small differences are chance: standard errors are in "
+        "`docs/benchmarks/adaptation.json`."
     )
     words = {
         "two_sources": "Of the source 70 % are like the target and 30 % are not; delta = .01, the noise's floor is .010:",
@@ -373,11 +375,11 @@ def adaptation(report: Report) -> Iterable[str]:
 
 def covered_by_adaptation(report: Report) -> Iterable[str]:
     yield (
-        f"90 % intervals of the one release's posterior, on {report['replications']} data sets a row whose shift, noise and "
-        "features are drawn from the prior that a public source sets (d = 8, delta = .01). Of *all* data sets 90 % should be "
-        "held; *no shift* (a fifth of them) and *a shift* apart say where it errs, and promise nothing. The model has normal "
-        "rows; of rows about as long as their bound many are *cut*. That features mostly depart little from the source's, "
-        "before anything is seen, was decided with the normal rows of n = 60 in view. In brackets standard errors."
+        f"How many 90 % intervals of the one release's posterior contain the truth: {report['replications']} data sets a "
+        "row, whose shift, noise and features are drawn from the prior that a public source sets (d = 8, delta = .01). 90 % "
+        "should over *all* data sets; *no shift* (a fifth of them) and *a shift* show where it errs. The model has normal "
+        "rows; rows about as long as their bound are often *cut*. That features mostly differ little from the source's, "
+        "before anything is seen, was decided after seeing the normal rows of n = 60. In brackets: standard errors."
     )
     kinds, of = ("weights", "sigma", "targets"), lambda cell: f"{cell['mean']:.3f} ({cell['standard error']:.3f})"
     rows = [

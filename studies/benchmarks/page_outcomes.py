@@ -14,13 +14,13 @@ _ARMS = ("pooled", "eps = 1", "eps = 3", "mixed")
 def outcomes(report: Report) -> Iterable[str]:
     """Log scores beside alone, errors and coverage of effects, bias and coverage of average effects."""
     yield (
-        "Tasks with labels or counts, three columns and an intercept: average effects .5, -.3 and 0, which vary by .15 "
-        "between tasks, levels by .4. A cell's name says the outcome, how often it happens where columns are 0, tasks, and "
-        "rows of each. Declared baselines are half as high again as the truth. *alone* is a task's posterior without "
-        "a release, *pooled* one model of all rows, *mixed* the mixed model of all rows by NUTS, not private; eps is of "
-        "a release, delta = 1 / (m log m). Log scores are of new rows, less that of alone (standard errors over seeds): "
-        "more is better. Errors are squared errors of a task's effects. What messages are of was chosen on simulated "
-        "logistic regressions of the same kind, with events in 1 to 50 % of rows, not on the tables."
+        "Tasks with labels or counts, three columns and an intercept. Average effects are .5, -.3 and 0 and vary by .15 "
+        "between tasks, intercepts by .4. A cell's name has the outcome, how often it happens where columns are 0, the "
+        "number of tasks, and the rows of each. Declared baselines are half as high again as the truth. *alone* is a task's "
+        "posterior without a release, *pooled* one model of all rows, *mixed* the mixed model of all rows by NUTS, without "
+        "privacy; *eps* is that of a release, delta = 1 / (m log m). The table has log scores of new rows less that of "
+        "alone, with standard errors over seeds: more is better. The form of the messages was chosen on simulated logistic "
+        "regressions of the same kind, with events in 1 to 50 % of rows, not on the tables."
     )
     head = ("", "seeds", "alone", *(f"{arm}, gain" for arm in _ARMS))
     for kind in ("cells", "tables"):

@@ -14,13 +14,13 @@ def panel(report: Report) -> Iterable[str]:
     cells, tables = report["cells"], report["tables"]
     arms = list(dict.fromkeys(arm for row in cells for arm in row["errors"]))
     yield (
-        "Tasks with coefficients beta_i ~ N(mu, Omega), one release at (eps, 1 / (m log m)), a task's data replaced by any "
-        "other. A cell's name says d, m, rows of a task (half and square: d / 2 and d), the length of mu and tau, the size "
-        "of beta_i - mu; *correlated* columns, *noisy*: unequal residual variances; *few*: about as many rows as features. "
-        "Errors are of a test row's mean, (b - beta)'E[xx'](b - beta), averaged over "
-        "tasks and seeds. *linear* is the mixed model's error and what the noise of mu adds at least where a release of unit "
+        "Tasks have coefficients beta_i ~ N(mu, Omega); one release at (eps, 1 / (m log m)) protects a task whose data are "
+        "replaced by any other. A cell's name has d (columns), m (tasks), rows of a task (half and square: d / 2 and d), the "
+        "length of mu, and tau, the size of beta_i - mu; *correlated* columns; *noisy*: unequal residual variances; *few*: "
+        "about as many rows as columns. Errors are of a test row's mean, (b - beta)'E[xx'](b - beta), averaged over tasks "
+        "and seeds. *linear* is the mixed model's error plus the least that the noise of mu adds if a release of unit "
         "messages is read linearly (studies/benchmarks/random_effects/limits.py). Without privacy, or without a release: "
-        f"{', '.join(arm for arm in arms if arm in NOT_PRIVATE)}. Before: version 0.3.0, commit {report['before']}."
+        f"{', '.join(arm for arm in arms if arm in NOT_PRIVATE)}. *0.3.0* is that version, commit {report['before']}."
     )
     head = ("cell", "seeds", *arms, "noise of mu adds", "linear")
     yield as_table(

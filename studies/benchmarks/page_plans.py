@@ -14,11 +14,11 @@ def plans(report: Report) -> Iterable[str]:
     near = sum(abs(row["expected"] / row["realised"] - 1) < 0.15 for row in rows)
     wrong = [row for row in rows if row["says"] == "worth it" and row["realised"] > 1]
     yield (
-        "The error of a task's coefficients with the release over that of being alone (ridge by its own evidence): "
-        "as `evaluation.plan_study` expects it from public numbers and a guess that is right, and as it was in the "
-        "panel above, whose fits are those of its commit. The plan takes columns as independent and residual "
-        "variances as alike: cells whose names say otherwise are where it is farthest off. It is within 15 % in "
-        f"{near} of {len(rows)} cells; the median of how far it is off is "
+        "The error of a task's coefficients with the release, relative to ridge alone (by its own evidence): expected by "
+        "`evaluation.plan_study` from public numbers and a guess that is right, and realised in "
+        "[the panel](mixed_models.md), whose fits are those of its commit. The plan takes columns as independent and "
+        "residual variances as equal: it is farthest off in cells whose names say otherwise. It is within 15 % in "
+        f"{near} of {len(rows)} cells; the median distance is "
         f"{np.median([abs(row['expected'] / row['realised'] - 1) for row in rows]):.0%}. In {len(wrong)} cells it "
         "says that a release is worth it where the error rose."
     )

@@ -10,15 +10,12 @@ from tables import Report, as_ratio, as_table
 
 def speed(report: Report) -> Iterable[str]:
     yield (
-        "CPU time in units of 20 000 eigendecompositions of a 28 x 28 matrix (NumPy, one thread, the same process): to "
-        "import what makes a release and what reads one; to "
-        "install what the demonstration needs, by `make` in a new clone with nothing in pip's cache; for `mpmtl-prob demo` "
-        "on the synthetic low-rank set; to compile "
-        "the public posterior in a process without a cache, "
-        "what it imports late left out; and for 400 effective draws of the least of log phi and the three largest shares "
-        "of A's eigenvalues, as it comes: 4 chains of 300 draws, after 300 iterations of warm-up before and 140 now, the "
-        "mean of three seeds. School and LSOA II are read with *full*; the others are sampled on the synthetic low-rank set "
-        "(30 features), eps = 1."
+        "CPU time, in units of 20 000 eigendecompositions of a 28 x 28 matrix in the same process (NumPy, one thread). "
+        "*import*: what makes a release, and what reads one. *installation*: `make` in a new clone, with an empty pip cache. "
+        "*demonstration*: `mpmtl-prob demo` on the synthetic low-rank data. *compilation*: of the public posterior, in a "
+        "process without a cache. *400 effective draws*: of the worst of log phi and the three largest shares of A's "
+        "eigenvalues, 4 chains of 300 draws after a warm-up of 300 iterations (before) or 140 (now), mean of three seeds. "
+        "School and LSOA II use the structure *full*, the others the synthetic low-rank data (30 features); eps = 1."
         + (
             f" *Before* is commit {report['before']}, in turns with today's in every row's run."
             if report["before"]
@@ -177,14 +174,14 @@ def streamed(report: Report) -> Iterable[str]:
 def memory(report: Report) -> Iterable[str]:
     gib = f"{report['limit'] / 2**30:.0f} GiB"
     yield (
-        f"Peak memory of a process beyond what the same call takes on 200 tasks of {report['rows']} rows, in units of the "
-        f"data (8 bytes for each of {report['features']} features and the target of every row): m tasks of {report['rows']} "
-        "rows, one of them with 1, 100 or 1000 times as many. What a call returns counts as well, such as all tasks' draws, "
-        "which are as many whatever the sizes: *result* says how much of it that is. Libraries vary by a few megabytes from "
-        "run to run, which is once or twice the data where m = 1000 (2 to 4 MB)"
+        f"Peak memory of a process, less that of the same call on 200 tasks of {report['rows']} rows, as a multiple of the "
+        f"data (8 bytes for each of {report['features']} features and the target of every row). There are m tasks of "
+        f"{report['rows']} rows, one of which has 1, 100 or 1000 times as many. Memory includes what a call returns, such as "
+        "draws for all tasks; *result* is that part. Libraries vary by a few megabytes from run to run, which is once or "
+        "twice the data where m = 1000 (2 to 4 MB)"
         + _allocated(report.get("allocated", {}))
-        + ". What the compiler takes is left out: JAX finds its programs in a folder. In brackets CPU seconds, of machines "
-        "that were not always quiet. Where there is a dash nothing was measured."
+        + ". Compilation is not counted: JAX finds its programs in a folder. In brackets: CPU seconds, on machines that were "
+        "not always quiet. A dash: not measured."
         + (f" *Before* is commit {report['before']}." if report["before"] else "")
         + f" A process may take {gib}."
     )
@@ -209,10 +206,10 @@ def memory(report: Report) -> Iterable[str]:
     if seconds := _seconds(report):
         tasks = sorted({m for _, ratios in seconds for m in ratios})
         yield (
-            "CPU seconds where all tasks are alike, now over before, of one run each, in turns; they vary by a tenth. A CSV "
-            "file takes longer than with the reader of pandas: its lines are read one by one, so that no byte of a task's "
-            "moves another's. Files of posteriors do because they are compressed, and calls of a second because more modules "
-            "are imported."
+            "CPU seconds now over before, where all tasks are alike: one run each, in turns, which vary by a tenth. Reading "
+            "a CSV file takes longer than with pandas, because lines are read one by one, so that no byte of a task moves "
+            "another's. Files of posteriors take longer because they are compressed, and short calls because "
+            "more modules are imported."
         )
         yield as_table(
             ("", *(f"m = {m}" for m in tasks)),
@@ -317,14 +314,13 @@ def nodes(report: Report) -> Iterable[str]:
 def first_answer(report: Report) -> Iterable[str]:
     sizes = report["sizes"]
     yield (
-        f"`mpmtl-prob fit --study`, from one hospital's CSV file ({sizes['patients']} patients, {sizes['columns']} columns "
-        f"and an intercept) to the table of coefficients, in a new process, with a release of {sizes['hospitals']} others, "
-        "without JAX's compilation cache (cold) and with it. CPU seconds are of all threads, until the table is printed and, "
-        "with the picture, until the end. The machine had other work: seconds of the clock are longer than on one that has "
-        "none, and are shown as shares until the table: importing modules (timed in a run of its own), Python tracing the "
-        "model, XLA compiling it or reading it from the cache, and all else, most of it sampling. `--sampler nuts` takes "
-        "chains in the place of weighted points."
-        + (f" *Before* is commit {report['before']}, in turns." if report["before"] else "")
+        f"`mpmtl-prob fit --study` in a new process, from one hospital's CSV file ({sizes['patients']} patients, "
+        f"{sizes['columns']} columns and an intercept) and a release of {sizes['hospitals']} others to the table of "
+        "coefficients: without JAX's compilation cache (cold), and with it. CPU seconds are of all threads, until the table "
+        "is printed and, in the next column, until the picture is drawn. The last columns are shares of the time by the "
+        "clock until the table: importing modules (timed in a run of its own), Python tracing the model, XLA compiling it or "
+        "reading it from the cache, and the rest, most of it sampling. `--sampler nuts` runs chains instead "
+        "of weighted points." + (f" *Before* is commit {report['before']}, in turns." if report["before"] else "")
     )
     rows = []
     for when, arms in report["cells"].items():

@@ -21,11 +21,23 @@ def benchmark(monkeypatch):
     return lambda name: __import__(name)
 
 
-def test_the_page_is_what_the_json_files_say(benchmark):
+def test_the_pages_are_what_the_json_files_say(benchmark):
+    page = benchmark("page")
+    texts = page.pages(page.load(ROOT / "docs" / "benchmarks"))
+    assert {name: (ROOT / "docs" / name).read_text() for name in texts} == texts
+    written = {f"benchmarks/{path.name}" for path in (ROOT / "docs" / "benchmarks").glob("*.md")}
+    assert written == texts.keys() - {"benchmarks.md"}
+    assert (ROOT / "docs" / "benchmarks" / page.PICTURE).is_file()
+
+
+def test_a_benchmark_that_was_not_run_is_left_out_and_named(benchmark):
     page = benchmark("page")
     reports = page.load(ROOT / "docs" / "benchmarks")
-    assert reports
-    assert (ROOT / "docs" / "benchmarks.md").read_text() == page.page(reports)
+    texts = page.pages({name: reports[name] for name in ("gap", "told", "nodes")})
+    assert texts.keys() == {"benchmarks.md", "benchmarks/gain.md", "benchmarks/no_curator.md"}
+    assert "Not run for these pages: panel, outcomes" in texts["benchmarks.md"]
+    assert "![" not in texts["benchmarks.md"]  # the picture is of the panel
+    assert texts["benchmarks/gain.md"].count("\n## ") == 3  # two sections and the machines
 
 
 def test_the_exponent_of_a_power_law_is_its_power(benchmark):
@@ -104,3 +116,28 @@ def test_the_adaptation_section_marks_the_best_private_arm(benchmark):
     assert rows["one release"] == "**0.0200**"  # an oracle is not private
     assert rows["warm"] == "0.0300 (0.0150)"
     assert rows["coverage"] == "0.90"
+
+
+def test_claims_of_the_overview_count_what_they_say(benchmark):
+    claims = benchmark("page_claims")
+    arm = lambda mean: {"mean": mean}
+    cells = [
+        {
+            "arms": {
+                "one release": arm(1.0),
+                "warm": arm(2.0),
+                "warm, oracle": arm(0.5),
+                "target, not private": arm(0.1),
+            }
+        },
+        {"arms": {"one release": arm(2.0), "one release, domains": arm(1.5), "warm": arm(1.0)}},
+    ]
+    assert claims.adaptation({"cells": cells})[1] == "in 1 of 2 settings"
+    fits = [{"passed": True}] * 3 + [{"passed": False}]
+    assert claims.defaults({"groups": [{"now": fits}]})[1] == "in 75% of fits"
+    cell = {"weights": {"coverage": [0.52, 0.8]}, "targets": {"coverage": [0.5, 0.77]}}
+    assert claims.coverage({"levels": [0.5, 0.8], "cells": [cell]})[1] == "within 3.0 points"
+    shapes = {"arms": ["ours", "ridge"], "cells": {"1": [{"errors": {"ours": 1.0, "ridge": 2.0}}] * 2}}
+    assert claims.shapes(shapes)[1] == "0.50; worst 0.50"
+    data = {"a": {"arms": {"own": {"mean": 1.0, "excess": -0.02}, "other": {"mean": 2.0, "excess": 0.5}}}}
+    assert claims.alone({"local": {"own": "", "other": ""}, "data": data})[1] == "-2.0 to -2.0 %"

@@ -318,12 +318,15 @@ def test_the_papers_curves_where_they_are_at_hand(tmp_path, monkeypatch):
     assert paper.curves("School 30 %") == {}
 
 
-def test_the_page_holds_every_number_and_both_guarantees(done, tmp_path):
+def test_the_pages_hold_every_number_and_both_guarantees(done, tmp_path):
     out, report = done
-    text = page.write(out, tmp_path / "docs" / "results.md") if (tmp_path / "docs").mkdir() is None else ""
-    assert (tmp_path / "docs" / "results.md").read_text() == text
-    assert "**Fast version** (fig6)" in text
-    assert "Not run for this page: fig2, fig3" in text
+    overview = tmp_path / "docs" / "results.md"
+    overview.parent.mkdir()
+    texts = page.write(out, overview)
+    assert {path: path.read_text() for path in texts} == texts
+    text = texts[tmp_path / "docs" / "results" / "fig6.md"]
+    assert "**Fast version** (fig6)" in texts[overview]
+    assert "Not run for these pages: fig2, fig3" in texts[tmp_path / "docs" / "results" / "method.md"]
     for entry in report["curves"]:
         low, middle, high = (
             f"{v:.3f}" if abs(v) < 100 else f"{v:.3g}" for v in (entry["low"], entry["mean"], entry["high"])
@@ -331,12 +334,32 @@ def test_the_page_holds_every_number_and_both_guarantees(done, tmp_path):
         assert f"{middle} ({low} to {high})" in text
     for verdict in report["verdicts"]:
         assert verdict["why"] in text
-    twice = page.page([report, {**report, "name": "fig7"}])  # of two experiments about the same data the first counts
-    assert f"Of {len(report['verdicts'])} verdicts" in twice
     assert text.count("claimed delta at this eps") == text.count("proved delta at this eps") == 5
     assert f"{default_delta(8):.2g}, zero-out" in text
     picture = text.split("![")[1].split("](")[1].split(")")[0]
-    assert (tmp_path / "docs" / picture).is_file()
+    assert (tmp_path / "docs" / "results" / picture).is_file()
+
+
+def test_of_two_experiments_about_the_same_data_the_first_counts(done, tmp_path):
+    out, report = done
+    overview = tmp_path / "results.md"
+    texts = page.pages([report, {**report, "name": "fig7"}], out, overview)
+    assert f"Of {len(report['verdicts'])} verdicts" in texts[overview]
+    assert "## Verdicts" in texts[tmp_path / "results" / "fig6.md"]
+    assert "## Verdicts" not in texts[tmp_path / "results" / "fig7.md"]
+
+
+def test_the_overview_counts_in_how_many_settings_a_claim_holds():
+    verdict = lambda claim, data, words: {"claim": claim, "statement": claim, "data": data, "verdict": words}
+    report = {
+        "name": "fig6",
+        "figure": "Fig 6",
+        "verdicts": [verdict("odds, rho", "a", "holds"), verdict("odds", "b", "does not hold"),
+                     verdict("odds", "c", "not testable"), verdict("new, claim", "a", "not testable")],
+    }  # fmt: skip
+    text = page._claims([report], "results")
+    assert f"| odds | {page._SUMMARIES['odds']} | 1 of 2, 1 not testable | [fig6](results/fig6.md) |" in text
+    assert "| new, claim | new, claim | not testable | [fig6](results/fig6.md) |" in text
 
 
 def test_no_eps_stands_without_the_delta_that_is_true():

@@ -82,12 +82,9 @@ def test_a_claim_that_holds_with_the_noise_of_2018_is_told_as_that():
     assert first.statement.startswith("Algorithm 2 of 2018 lies between")
     assert "not private" in first.verdict
     assert verdicts(results("noise-2018", PANEL))[0].verdict == HOLDS  # the journal's noise holds without a reserve
-    reports = [
-        {"name": "noise-2018", "title": "x", "verdicts": [vars(verdict) for verdict in (journal, first, second)]}
-    ]
-    said = page._claims(reports)
-    assert f"{HOLDS_2018}: 1" in said.splitlines()[0]
-    assert f"holds: 0, {HOLDS_2018}" in said.splitlines()[0]
+    report = {"name": "noise-2018", "figure": "x", "verdicts": [vars(verdict) for verdict in (journal, first, second)]}
+    said = page._claims([report], "results")
+    assert "| 0 of 3, 1 with the noise of 2018, which is not private at that eps | [noise-2018]" in said
 
 
 def test_claim_2_the_wrong_structure_costs():
@@ -275,7 +272,7 @@ def test_replacement_stands_beside_the_target_at_the_same_eps_and_decides_nothin
     school["coverage"] = xr.full_like(school["error"], 0.9)
     found = {t["epsilon"]: t for t in targets(school) if t["what"] == "nMSE within"}
     assert [(found[e]["met"], found[e]["replacement"]) for e in eps] == [(True, None), (True, 0.85), (False, 0.75)]
-    lines = page._targets([{"targets": list(found.values())}]).splitlines()
-    assert lines[0].startswith("2 of 3 are met.")
+    lines = page._targets({"name": "fig6", "targets": list(found.values())}).splitlines()
+    assert lines[2].startswith("2 of 3 are met.")
     assert lines[-1] == "| School 30 % | nMSE within | 10 | <= 0.755 | 0.800 | **not met** | 0.750 |"
     assert lines[-3].endswith("| met | - |")

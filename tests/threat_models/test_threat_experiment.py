@@ -81,19 +81,20 @@ def test_an_interrupted_run_goes_on_where_it_stopped(done, monkeypatch):
     assert threats.reproduce(TINY, out, fast=True, command="made", progress_bar=False) == report  # seeds are its own
 
 
-def test_the_page_shows_every_number_and_verdict(done, tmp_path):
+def test_its_page_shows_every_number_and_verdict(done, tmp_path):
     out, report = done
-    text = page.write(out, tmp_path / "results.md")
-    assert "**Fast version** (threat-models)" in text
-    assert "## threat-models: Who sees what, and what it costs" in text
+    texts = page.write(out, tmp_path / "results.md")
+    overview, text = texts[tmp_path / "results.md"], texts[tmp_path / "results" / "threat-models.md"]
+    assert "**Fast version** (threat-models)" in overview
+    assert "[threat-models](results/threat-models.md)" in overview
+    assert text.startswith("# threat-models: Who sees what, and what it costs")
     for part in report["parts"].values():
-        assert f"### {part['title']}" in text
+        assert f"## {part['title']}" in text
         for row in (row for rows in part["tables"] for row in rows):
             assert "| " + " | ".join(page._cells(row).values()) + " |" in text
     for verdict in report["verdicts"]:
         assert verdict["why"] in text
     assert "What a participant is told" in text
-    assert "(#threat-models-who-sees-what-and-what-it-costs)" in text
     assert "threat-models (Privacy in Metalearning" in page.brief(report)
 
 
