@@ -128,6 +128,7 @@ def _headline(reports: Sequence[Report], figures: str) -> str:
     lines = [
         "The experiments of the papers, run again with this library. An eps that is *claimed* is what the papers say; "
         f"*proved* is what holds. Of {len(verdicts)} verdicts on claims {verdicts.count(HOLDS)} say that they hold.",
+        f"Another {verdicts.count(HOLDS_2018)} say that a claim {HOLDS_2018}." if HOLDS_2018 in verdicts else "",
         f"The noise-aware posterior meets {sum(targets)} of {len(targets)} goals." if targets else "",
         _fast(reports),
     ]
