@@ -71,7 +71,11 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
     rows = -(-panels // columns)
     height = 2.8 if heat else 4.6 if report["name"] == "fig8" else 6.4 if has_own_panels else 4.2
     page = Figure(
-        figsize=((3.4 if heat else 5.4) * columns, height * rows + (0.4 if has_own_panels else 2.8)),
+        # The legend needs the width of two panels.
+        figsize=(
+            (3.4 if heat else 5.4) * (columns if has_own_panels else 2),
+            height * rows + (0.4 if has_own_panels else 2.8),
+        ),
         layout="constrained",
     )
     axes = np.atleast_1d(page.subplots(rows, columns)).ravel()
