@@ -1,4 +1,4 @@
-"""The suite runs in float64; what claims to work in float32 is tested there explicitly.
+"""Settings of the test suite: it runs in float64, and what claims to work in float32 is tested there explicitly.
 
 Most of the suite's time is compilation. A compiled sampler is kept on disk and found again where structure, noise, features
 and warm-up are the same, so tests of a public posterior take three features, Wishart noise and 200 iterations of warm-up
@@ -28,7 +28,7 @@ jax.config.update("jax_enable_x64", True)
 gc.set_threshold(20_000, 50, 100)  # tracing leaves a million objects that live on: visit them less often
 
 SHIFT = int(os.environ.get("MPMTL_TEST_SEED", "0"))
-#: Of what is compared with something that was drawn elsewhere, or by another process, from the seeds as they are written.
+#: Mark of tests that compare with what was drawn elsewhere, or by another process, from the seeds as they are written.
 as_written = pytest.mark.skipif(SHIFT != 0, reason="compared with what is drawn from the seeds as they are written")
 hypothesis.settings.register_profile("the same every time", derandomize=True)
 if not SHIFT:
@@ -36,7 +36,7 @@ if not SHIFT:
 
 
 def _shifted(make):
-    """A maker of generators whose whole-number seeds, alone or in a list, are others."""
+    """Wrap a maker of generators so that whole-number seeds, alone or in a list, are shifted."""
 
     def shifted(seed=None, *more, **options):
         if isinstance(seed, int | np.integer):
@@ -57,7 +57,7 @@ if SHIFT:
 
 
 def pytest_collection_modifyitems(config, items):
-    """Long tests run where evidence is asked for, or where one is named."""
+    """Leave out long tests unless evidence is asked for, or one of them is named."""
     if EVIDENCE:
         return
     named = tuple(argument.partition("::")[2] for argument in config.args if "::" in argument)
@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture
 def unspaced_figures(monkeypatch):
-    """Figures that make no room for their words, which takes longer than to draw them."""
+    """Make figures that leave no room for their words: that takes longer than to draw them."""
     figure = pytest.importorskip("matplotlib.figure").Figure
     monkeypatch.setattr("matplotlib.figure.Figure", lambda figsize, layout: figure(figsize))
 

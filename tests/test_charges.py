@@ -40,10 +40,10 @@ def test_every_call_that_takes_a_ledger_is_walked():
 
 @pytest.mark.parametrize("name", [name for name in DOORS if DOORS[name].often is None or EVIDENCE])
 def test_a_call_as_it_is_walked_pays_and_draws(name):
-    found = tried(DOORS[name])
-    assert found.error is None
+    outcome = tried(DOORS[name])
+    assert outcome.error is None
     assert (
-        found.drawn == bool(found.charges) == (name != "estimators.mp_mtl.LocalGradientDescent")
+        outcome.drawn == bool(outcome.charges) == (name != "estimators.mp_mtl.LocalGradientDescent")
     )  # which publishes nothing
 
 

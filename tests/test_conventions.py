@@ -39,7 +39,7 @@ def public() -> Iterator[tuple[str, Any]]:
 
 
 def written_for(thing: type) -> dict[str, Any]:
-    """What a class has of its own, or from a base that users cannot name: posteriors have some in common."""
+    """Return the attributes that are a class's own, or of a base that users cannot name: posteriors have some in common."""
     named = {each for package in PACKAGES for each in vars(package).values() if inspect.isclass(each)}
     bases = [base for base in thing.__mro__[1:] if dataclasses.is_dataclass(base) and base not in named]
     return {name: kind for base in (*reversed(bases), thing) for name, kind in vars(base).items()}
@@ -47,14 +47,14 @@ def written_for(thing: type) -> dict[str, Any]:
 
 def defaults() -> dict[str, dict[str, Any]]:
     """By argument and callable, the default, where there is one. What a class inherits counts once."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    by_argument: dict[str, dict[str, Any]] = defaultdict(dict)
     for called, thing in public():
         inherited = inspect.signature(thing.__base__).parameters if inspect.isclass(thing) else {}
         for name, argument in inspect.signature(thing).parameters.items():
             new = name not in inherited or written(inherited[name].default) != written(argument.default)
             if argument.default is not argument.empty and new:
-                found[name][called] = argument.default
-    return found
+                by_argument[name][called] = argument.default
+    return by_argument
 
 
 def table() -> dict[str, tuple[str, dict[str, str]]]:
@@ -77,7 +77,7 @@ def estimators() -> Iterator[tuple[str, type]]:
 
 
 def test_an_estimator_is_of_one_of_two_kinds():
-    """Of tasks: frozen, and ``fit`` returns a result. Of tables: ``fit`` returns the object, as scikit-learn needs it."""
+    """Estimators of tasks are frozen, with results; those of tables return themselves, as scikit-learn needs it."""
     kinds = defaultdict(set)
     for called, thing in estimators():
         frozen = dataclasses.is_dataclass(thing) and thing.__dataclass_params__.frozen
@@ -89,21 +89,21 @@ def test_an_estimator_is_of_one_of_two_kinds():
 
 
 def written(default: Any) -> str:
-    """As on the page: a value made anew by every call is "new"."""
+    """Write a default as the page does: a value made anew by every call is "new"."""
     return "new" if "factory" in repr(default) else repr(default).replace("'", '"')
 
 
 def test_an_argument_has_the_default_that_the_table_says():
-    found, conventions = defaults(), table()
+    by_argument, conventions = defaults(), table()
     assert len(conventions) > 20
     for name, (default, others) in conventions.items():
-        differ = {called: written(value) for called, value in found[name].items() if written(value) != default}
+        differ = {called: written(value) for called, value in by_argument[name].items() if written(value) != default}
         assert differ == others, name
-        assert found[name], f"{name}: an argument that nothing has"
+        assert by_argument[name], f"{name}: an argument that nothing has"
 
 
 def test_an_argument_of_more_than_one_default_is_in_the_table():
-    drifting = {name for name, found in defaults().items() if len(set(map(written, found.values()))) > 1}
+    drifting = {name for name, values in defaults().items() if len(set(map(written, values.values()))) > 1}
     assert drifting <= table().keys()
 
 

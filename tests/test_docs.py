@@ -60,7 +60,8 @@ def short_chains(*arguments, **options):
         ("estimators.md", "Hyper-parameters were chosen by cross-validation"),
     ],
 )
-def test_every_example_of_the_page_runs_and_prints_what_the_page_shows(page, printed, capsys, monkeypatch):
+def test_every_example_of_a_page_runs_and_prints_as_shown(page, printed, capsys, monkeypatch):
+    """Every example of a page runs, and prints what the page shows."""
     text = (DOCS / page).read_text()
     if not EVIDENCE:
         # sizes of which other tests compile the same programs
@@ -73,9 +74,9 @@ def test_every_example_of_the_page_runs_and_prints_what_the_page_shows(page, pri
     scope, everything = {"__name__": "page"}, ""
     for block, shown in blocks:
         exec(compile(block, page, "exec"), scope)
-        found = capsys.readouterr().out
-        everything += found
-        assert not shown or shape(found) == shape(shown)
+        output = capsys.readouterr().out
+        everything += output
+        assert not shown or shape(output) == shape(shown)
     assert printed in everything
     assert sum(bool(shown) for _, shown in blocks) == text.count("```text")
 
@@ -101,13 +102,13 @@ EXAMPLES = sorted(
 
 @pytest.mark.parametrize("module", EXAMPLES)
 def test_examples_in_docstrings_print_what_they_say(module):
-    found = doctest.testmod(
+    run = doctest.testmod(
         importlib.import_module(module),
         extraglobs={"mp": mp, "np": np, "pd": pd},
         optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE,
     )
-    assert found.attempted > 0
-    assert found.failed == 0
+    assert run.attempted > 0
+    assert run.failed == 0
 
 
 def test_the_most_used_functions_have_an_example():
@@ -238,7 +239,7 @@ def prose(path):
 
 
 def anchors(path):
-    """As GitHub and MyST make them of headings."""
+    """Return the anchors that GitHub and MyST make of headings."""
     headings = re.findall(r"^#+ +(.*)$", prose(path), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -261,7 +262,8 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(target), link
 
 
-def test_workflows_call_what_the_makefile_has_and_try_every_python_that_is_promised():
+def test_workflows_match_the_makefile_and_promised_pythons():
+    """Workflows call what the Makefile has, and try every Python that is promised."""
     flows = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
     called = set(re.findall(r"make (\w[\w-]*)", re.sub(r"#.*", "", flows)))
     for listed in re.findall(r"target: \[(.*?)\]", flows):

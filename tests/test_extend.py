@@ -1,4 +1,4 @@
-"""What docs/extend.md prints works as printed, in files outside the package, all the way."""
+"""Examples of docs/extend.md: they work as printed, in files outside the package, all the way."""
 
 import importlib
 import re
@@ -53,7 +53,8 @@ def tasks():
     return TaskData.from_lists(list(X), list(np.einsum("tnj,jt->tn", X, W) + 0.5 * rng.standard_normal((M, 10))))
 
 
-def test_a_law_is_charged_composed_released_saved_read_back_and_audited(written, tasks, tmp_path):
+def test_a_users_law_goes_all_the_way(written, tasks, tmp_path):
+    """A user's noise law is charged, composed, released, saved, read back and audited."""
     noise = written("laplace_matrix").LaplaceMatrix(D, 9.0)
     book = privacy.Ledger(tmp_path / "book", epsilon=1.0, delta=1e-3)
     release = mp.release(tasks, 0.9, 1e-3, mechanism=noise, ledger=book)
@@ -72,7 +73,9 @@ def test_a_law_is_charged_composed_released_saved_read_back_and_audited(written,
     assert audit.likelihood_ratio(loud, privacy.Bound(0.1, 1e-3, "replace"), trials=2000, progress_bar=False).broken
 
 
-def test_a_law_that_is_not_registered_is_refused_before_it_is_charged(written, tasks):
+def test_an_unregistered_law_is_refused_before_a_charge(written, tasks):
+    """A law that is not registered is refused before it is charged."""
+
     class Other(written("laplace_matrix").LaplaceMatrix):
         pass
 
@@ -107,7 +110,9 @@ def test_owners_use_a_law_of_ones_own(written, tasks):
     written("laplace_likelihood")
     release = mp.release(tasks, 20.0, 1e-3, mechanism=noise, unsafe_seed=3)
     shared = inference.shared_covariance(release, chains=1, warmup=40, draws=20, progress_bar=False)
-    assert np.isfinite(inference.task_posteriors(tasks, shared).W).all()
+    own = inference.task_posteriors(tasks, shared)
+    assert own.shared.release.mechanisms == (noise,)
+    assert mp.evaluation.nmse(own.predict(tasks), tasks) < 1  # better than no model
 
 
 def test_a_penalty_is_solved_and_goes_through_algorithm_1(written):
@@ -128,7 +133,8 @@ def test_a_penalty_is_solved_and_goes_through_algorithm_1(written):
     assert_allclose(*runs, atol=1e-8)
 
 
-def test_an_estimator_is_compared_cross_validated_and_used_in_scikit_learn(written, tasks):
+def test_a_users_estimator_works_with_evaluation_and_scikit(written, tasks):
+    """A user's estimator is compared, cross-validated and used in scikit-learn."""
     scikit = pytest.importorskip("mpmtl_prob.scikit")
     Pooled = written("pooled").Pooled
     train, test = tasks.split(0.6, seed=0)
@@ -193,15 +199,17 @@ def test_a_structure_of_ones_own_goes_all_the_way(written, tasks, tmp_path):
 def test_a_structure_of_ones_own_has_the_density_that_it_says(written):
     rng, m = np.random.default_rng(1), 6
     release = mp.release(rng.standard_normal((1, m)), 20.0, 1e-3, message="clip", clip=2.0)
-    read, public, noise = written("all_alike").AllAlike().model_for(release), observed(release), release.mechanisms[0]
+    read = written("all_alike").AllAlike().model_for(release)
+    public = observed(release)
+    noise = release.mechanisms[0]
 
     @jax.jit
     @partial(jax.jacfwd, has_aux=True)
     def evaluate(flat):
         site = {"z": flat[0], "log_diagonal": flat[1:], "off_diagonal": np.zeros(0)}
         value, trace = log_density(read.model, (public,), {}, site)
-        found = jax.numpy.stack([flat[0], trace["A"]["value"][0, 0]])
-        return found, (value, trace["log_phi"]["value"], found[1])
+        unconstrained = jax.numpy.stack([flat[0], trace["A"]["value"][0, 0]])
+        return unconstrained, (value, trace["log_phi"]["value"], unconstrained[1])
 
     difference = []
     for flat in rng.standard_normal((4, 2)):
@@ -214,12 +222,13 @@ def test_a_structure_of_ones_own_has_the_density_that_it_says(written):
 
 
 @pytest.mark.evidence
-def test_the_posterior_of_a_structure_of_ones_own_is_that_of_quadrature(written):
+def test_a_users_structure_has_the_posterior_of_quadrature(written):
+    """The posterior of a user's own structure is that of quadrature."""
     AllAlike = written("all_alike").AllAlike
     W = np.random.default_rng(1).standard_normal((1, 6))
     release = mp.release(W, 20.0, 1e-3, message="clip", clip=2.0)
     shared = mp.inference.shared_covariance(release, structure=AllAlike(), draws=1000, **QUICK)
-    found = shared.to_arviz()["posterior/log_phi"].values
+    draws = shared.to_arviz()["posterior/log_phi"].values
 
     law, sigma, m = release.mechanisms[0], release.sigma[0, 0, 0], 6
     z = np.linspace(-6, 6, 801)[:, None]
@@ -230,10 +239,9 @@ def test_the_posterior_of_a_structure_of_ones_own_is_that_of_quadrature(written)
     p = np.exp(log_p - log_p.max()).sum(axis=1)
     mean = np.sum(p * log_phi[:, 0]) / p.sum()
     sd = np.sqrt(np.sum(p * (log_phi[:, 0] - mean) ** 2) / p.sum())
-    assert_allclose(
-        found.mean(), mean, atol=6 * sd / np.sqrt(100)
-    )  # of 2000 draws, far more than a hundred are worth one
-    assert_allclose(found.std(), sd, rtol=0.5)
+    # 2000 draws are worth far more than a hundred independent ones
+    assert_allclose(draws.mean(), mean, atol=6 * sd / np.sqrt(100))
+    assert_allclose(draws.std(), sd, rtol=0.5)
 
 
 def test_a_likelihood_of_ones_own_goes_all_the_way(written, tasks, tmp_path, monkeypatch):

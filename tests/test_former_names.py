@@ -68,9 +68,9 @@ IN_MODULES = [
 @pytest.mark.parametrize(("module", "former", "thing"), IN_MODULES)
 @pytest.mark.filterwarnings("ignore:mpmtl_prob.* now; the former name goes")  # of the module, in tests of its own
 def test_a_former_name_in_a_documented_module(module, former, thing):
-    found = import_module(f"mpmtl_prob.{module}")
+    documented = import_module(f"mpmtl_prob.{module}")
     with pytest.warns(DeprecationWarning, match=rf"\.{former} is called mpmtl_prob\.[\w.]+ from 0\.4 on"):
-        assert getattr(found, former) is thing
+        assert getattr(documented, former) is thing
 
 
 def test_a_law_written_for_0_3_0_is_one_of_today():
@@ -132,8 +132,8 @@ def test_attributes_by_their_former_names(tasks):
     ]
     for owner, former, value in pairs:
         with pytest.warns(DeprecationWarning, match=rf"{type(owner).__name__}\.{former} is called"):
-            found = getattr(owner, former)
-        assert value is None or found == value
+            attribute = getattr(owner, former)
+        assert value is None or attribute == value
     with pytest.warns(DeprecationWarning, match=r"Until\.reached is called Until\.is_met"):
         assert inference.Until(ess=100).reached(100, 2.0)
     with pytest.warns(DeprecationWarning, match=r"TaskData\.own is called TaskData\.rows_of"):

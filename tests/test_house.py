@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -62,11 +63,11 @@ FACES = {name.split(".")[0] for name in ROOM if "." in name}
 
 def modules() -> dict[str, Path]:
     """Every file by its name inside the package: ``privacy.ledger``, and ``privacy`` for the package's own."""
-    found = {}
+    paths = {}
     for path in SOURCE.rglob("*.py"):
         parts = path.relative_to(SOURCE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "mpmtl_prob"] = path
-    return found
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "mpmtl_prob"] = path
+    return paths
 
 
 MODULES = modules()
@@ -80,7 +81,7 @@ def room(module: str) -> str | None:
 
 
 def imports(text: str) -> Iterator[tuple[str, bool]]:
-    """What a file imports of this package, wherever in the file, and whether it needs it to run (not for types alone)."""
+    """Yield what a file imports of this package, wherever it does, and whether it needs it to run (not for types alone)."""
     tree = ast.parse(text)
     for_types = {
         id(inner)
@@ -114,7 +115,7 @@ def every_import() -> dict[str, list[tuple[str, bool]]]:
 
 
 def runs_upwards(module: str, target: str) -> bool:
-    """Whether an import leads to a room that is not below the file's own."""
+    """Tell whether an import leads to a room that is not below the file's own."""
     here, there = room(module), room(target)
     assert here is not None
     assert there is not None
@@ -140,13 +141,13 @@ def test_every_public_package_says_what_is_in_it():
 
 
 def test_imports_run_downwards():
-    found = {
+    upwards = {
         (module, target)
         for module, targets in every_import().items()
         for target, _ in targets  # a type that stands above is an idea from above: it counts
         if runs_upwards(module, target)
     }
-    assert found == set()
+    assert upwards == set()
 
 
 def test_no_files_import_each_other_in_a_circle():
@@ -163,19 +164,71 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 #: With these a docstring is a fragment, whose subject only its writer knows.
-FRAGMENTS = {"What", "Of", "How", "Where", "Who", "As", "Which", "Whose", "When", "Why", "That"}
+FRAGMENTS = {"What", "Of", "How", "Where", "Who", "As", "Which", "Whether", "Whose", "When", "Why", "That"}
+TESTS = Path(__file__).parent
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@cache
+def files_of_tests() -> dict[str, ast.Module]:
+    """Parse every file in the folder of the tests, their helpers included, by its name in it."""
+    files = sorted(TESTS.rglob("*.py"))
+    return {path.relative_to(TESTS).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in files}
+
+
+def fragments(tree: ast.AST) -> list[str]:
+    """List the first lines of docstrings that begin with a fragment."""
+    described = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTIONS))]
+    texts = [text for node in described if (text := ast.get_docstring(node))]
+    return [text.splitlines()[0] for text in texts if text.split()[0].strip(",.:") in FRAGMENTS]
+
+
+def names_that_say_nothing(tree: ast.AST) -> list[int]:
+    """List the lines that assign or take a variable called ``found``, which does not say what it holds."""
+    variables = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    lines = [node.lineno for node in variables if node.id == "found"]
+    return lines + [node.lineno for node in ast.walk(tree) if isinstance(node, ast.arg) and node.arg == "found"]
+
+
+def long_test_names(tree: ast.AST) -> list[str]:
+    """List the names of tests of more than 60 characters: the sentence goes into the docstring."""
+    functions = [node.name for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+    return [name for name in functions if name.startswith("test_") and len(name) > 60]
 
 
 def test_docstrings_begin_with_a_sentence_or_a_name():
-    described = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    fragments = [
-        f"{path.relative_to(SOURCE)}: {text.splitlines()[0]}"
-        for path in sorted(SOURCE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, described) and (text := ast.get_docstring(node))
-        if text.split()[0].strip(",.:") in FRAGMENTS
-    ]
-    assert fragments == []
+    in_package = {module: fragments(ast.parse(path.read_text(encoding="utf-8"))) for module, path in MODULES.items()}
+    in_tests = {name: fragments(tree) for name, tree in files_of_tests().items()}
+    assert {name: lines for name, lines in (in_package | in_tests).items() if lines} == {}
+
+
+def test_variables_of_tests_say_what_they_hold():
+    lines = {name: names_that_say_nothing(tree) for name, tree in files_of_tests().items()}
+    assert {name: numbers for name, numbers in lines.items() if numbers} == {}
+
+
+def test_names_of_tests_are_short():
+    names = {name: long_test_names(tree) for name, tree in files_of_tests().items()}
+    assert {name: long for name, long in names.items() if long} == {}
+
+
+def test_the_language_of_tests_is_read_in_all_its_places():
+    """The three checks above see a module's, a class's and a function's docstring, every kind of variable and methods."""
+    text = '''
+        """What a module says."""
+        class Kind:
+            """Of a class."""
+            def test_{name}(self, found):
+                """Which method."""
+                (found, other), third = [], [found for found in ()]
+        def plain():
+            """Return what is wanted."""
+    '''
+    tree = ast.parse(textwrap.dedent(text.format(name="n" * 56)))
+    assert fragments(tree) == ["What a module says.", "Of a class.", "Which method."]
+    assert len(names_that_say_nothing(tree)) == 3
+    assert long_test_names(tree) == ["test_" + "n" * 56]
+    assert long_test_names(ast.parse(f"def test_{'n' * 55}(): pass")) == []
 
 
 def test_a_module_holds_one_idea_and_a_function_one_step():
@@ -190,7 +243,7 @@ def test_a_module_holds_one_idea_and_a_function_one_step():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("from mpmtl_prob.privacy import delta", [("privacy", True)]),
         ("from mpmtl_prob.privacy import ledger", [("privacy.ledger", True)]),
@@ -201,8 +254,8 @@ def test_a_module_holds_one_idea_and_a_function_one_step():
         ("import numpy", []),
     ],
 )
-def test_every_way_to_import_is_seen(text, found):
-    assert list(imports(text)) == found
+def test_every_way_to_import_is_seen(text, expected):
+    assert list(imports(text)) == expected
 
 
 @pytest.mark.parametrize(

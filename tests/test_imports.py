@@ -1,4 +1,4 @@
-"""What importing costs, as names of packages rather than seconds: heavy ones are imported by whoever needs them."""
+"""Cost of importing, in names of packages rather than seconds: heavy ones are imported by whoever needs them."""
 
 import ast
 import subprocess
@@ -48,7 +48,8 @@ def test_heavy_packages_wait_until_they_are_needed(imported, step, stays_away):
         ("pyarrow", "import mpmtl_prob as mp; mp.TaskShards.from_parquet('.', task='a', target='b')", "shards"),
     ],
 )
-def test_what_is_not_installed_is_named_with_the_extra_that_brings_it(absent, run, extra):
+def test_missing_packages_are_named_with_their_extra(absent, run, extra):
+    """A package that is not installed is named with the extra that brings it."""
     hidden = f"import sys; sys.modules[{absent!r}] = None; {run}"
     ran = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
     assert ran.stderr.endswith(f"pip install 'mpmtl-prob[{extra}]'\n")

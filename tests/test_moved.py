@@ -99,7 +99,8 @@ def test_what_has_moved_is_no_longer_in_its_place(name):
     assert not list(place.glob("*.py"))
 
 
-def test_a_function_that_has_the_name_of_a_former_module_can_still_be_called():
+def test_functions_named_like_former_modules_can_be_called():
+    """A function that has the name of a former module can still be called."""
     script = (
         "import warnings; warnings.simplefilter('ignore'); import mpmtl_prob as mp; import mpmtl_prob.releases.terms; "
         "print(mp.releases.terms(1.0, 12, 3).num_tasks)"

@@ -160,7 +160,8 @@ def test_a_member_of_a_protocol_is_any_name_that_it_declares():
     assert members(extend.Likelihood) == ["posteriors", "predict"]
 
 
-def test_every_protocol_and_base_class_is_exported_for_extensions():
+def test_every_protocol_and_base_class_is_exported():
+    """Every protocol and base class is exported for extensions."""
     declared = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mpmtl_prob.threat_models import Plan
 
 _OF_PEOPLE = ("error", "people")
-_OF_STUDIES = ("study", "tasks", "rows", "explained", "common", "standard_error")
+_OF_STUDIES = ("study", "tasks", "rows", "explained", "common", "between", "standard_error")
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -40,6 +40,9 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--explained", type=float, help="share of the target's variance within a task that columns explain (.3)"
     )
     study.add_argument("--common", type=float, help="share of that which is the same in all tasks (.7)")
+    study.add_argument(
+        "--between", type=float, help="with --study: share of the target's variance that lies between tasks (.1)"
+    )
     study.add_argument(
         "--standard-error",
         type=float,
@@ -96,7 +99,10 @@ def _of_study(options: argparse.Namespace) -> StudyPlan:
             whole(f"--{name}", number, least)
     if options.standard_error is not None:
         positive("--standard-error", options.standard_error)
-    given = {name: getattr(options, name) for name in ("explained", "common") if getattr(options, name) is not None}
+    if options.between is not None and options.study is None:
+        raise ValueError("--between: expected it with --study, whose file says whether there is a shared intercept")
+    shares = ("explained", "common", "between")
+    given = {name: getattr(options, name) for name in shares if getattr(options, name) is not None}
     arguments = given | {
         "epsilons": options.epsilon or EPSILONS,
         "delta": options.delta,

@@ -1,19 +1,6 @@
 """Planning of a study: expected errors of a mixed model with one release, from public numbers only (power analysis).
 
-Tasks are simulated from the user's guess, with targets of variance 1 and features that are independent and standard normal,
-
-    beta_i ~ N(mu, tau^2 / d I),   |mu|^2 + tau^2 = explained,   |mu|^2 = common * explained,   sigma^2 = 1 - explained,
-
-and fitted as a data owner would: with its own rows alone, and with the release. The error of an estimate b is averaged over
-the law of beta given the task's rows, N(b*, V*) under the model above: |b - b*|^2 + tr V*. The accuracy of the release is
-computed, not simulated. A message (g eta, k p, 1) over its length |u| adds g p mu / |u|^2 to the last column of the sum, on
-which noise has the standard deviation s. So a coordinate of mu is known with the variance
-
-    (s E|u|^2 / (g p m))^2 / (1 + (g p)^2 |mu|^2 (d - 1) / d)  +  1 / sum_i (tau^2 / d + V_i)^-1.
-
-The first part comes from the noise (*accuracy before spending*): the bracket is the information in the last column, and the
-denominator that in the products of mu with itself. The second part is the uncertainty that m tasks leave without any noise.
-The spread is known from the trace of what remains after the mean, or else from its prior.
+How they are computed is in :mod:`mpmtl_prob.evaluation.expected_errors`.
 """
 
 from __future__ import annotations
@@ -24,30 +11,23 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 from tqdm.auto import tqdm
 
-from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, positive, whole
 from mpmtl_prob._util.tables import aligned
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.reference import Reference
-from mpmtl_prob.inference.owner.effects import APART, APART_SCALES, SCALE_WEIGHTS, SCALES
+from mpmtl_prob.evaluation.expected_errors import Accuracy, Guess, SimulatedTask, accuracy, expected_errors, simulate
 from mpmtl_prob.inference.public.effects import per_table_unit
 from mpmtl_prob.models.effects import EffectsPrior
 from mpmtl_prob.privacy.board import percent
 from mpmtl_prob.privacy.guarantee import of_release
-from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.spec import ReleaseSpec, Terms
-from mpmtl_prob.single_task.random_effects import EffectsPriors, effects_posterior
 
 if TYPE_CHECKING:
     import pandas as pd
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-#: Least and greatest number of simulated tasks, the coefficients that they have together, and the number of values of the
-#: spread and the length of mu over which each task is averaged.
-_FEWEST, _MOST, _TOGETHER, _READINGS = 100, 240, 1500, 6
 #: Limits of the ratio of errors for "worth it" and "a little", and of the ratio of standard errors
 #: beyond which the noise hides average effects.
 _WORTH, _LITTLE, _SAYS_LITTLE = 0.95, 0.98, 0.8
@@ -107,6 +87,7 @@ class StudyPlan:
         rows: smallest and largest number of rows of a task.
         explained: share of the target's variance within a task that its coefficients explain: a guess.
         common: share of that which is the same in all tasks: a guess.
+        between: share of the target's variance that lies between tasks: a guess; None without a shared intercept.
         by_epsilon: expectations by eps.
         by_tasks: expectations at the study's eps, by the number of tasks.
         wanted: the wanted standard error of average effects, if any.
@@ -123,6 +104,7 @@ class StudyPlan:
     rows: tuple[int, int]
     explained: float
     common: float
+    between: float | None
     by_epsilon: tuple[Expected, ...]
     by_tasks: tuple[tuple[int, Expected], ...]
     wanted: float | None = None
@@ -186,7 +168,7 @@ class StudyPlan:
             columns = {str(name): self.column_units.get(name, "") for name in self.table_units}
             units = {"units": {"target": self.target_unit, "columns": columns}}
         by_tasks = [{"num_tasks": m} | each._asdict() | {"ratio": each.ratio} for m, each in self.by_tasks]
-        guess = {"explained": self.explained, "common": self.common, "rows": list(self.rows)}
+        guess = {"explained": self.explained, "common": self.common, "between": self.between, "rows": list(self.rows)}
         shape = {"num_tasks": self.num_tasks, "coefficients": self.coefficients}
         wanted = {"standard_error_wanted": self.wanted, "epsilon_wanted": self.epsilon_wanted}
         return shape | guess | wanted | units | {"by_epsilon": by_epsilon, "by_tasks": by_tasks}
@@ -202,9 +184,8 @@ class StudyPlan:
         ]  # fmt: skip
         task, before = self.task, self.by_epsilon[0].before
         text = [
-            f"{self.num_tasks} {task}s with {rows} rows and {self.coefficients} coefficients each. Your guess: the "
-            f"coefficients explain {self.explained:.0%}",
-            f"of the target's variance within a {task}, and {self.common:.0%} of that is the same in every {task}.",
+            f"{self.num_tasks} {task}s with {rows} rows and {self.coefficients} coefficients each.",
+            *self._guessed(),
             "",
             aligned([("eps", "delta", "attacker", "error", "pooled", "standard error", "is it worth it?"), *lines]),
             "",
@@ -233,6 +214,15 @@ class StudyPlan:
         elif self.num_tasks < _FEW_TASKS:
             text.append(f"With {self.num_tasks} {self.task}s it is worth it from eps = {self.least_epsilon:g} on.")
         return "\n".join(text)
+
+    def _guessed(self) -> list[str]:
+        """Return the guess in words, of which the plan is no better than."""
+        if self.between is None:
+            first = f"Your guess: coefficients explain {self.explained:.0%} of the target's variance, "
+        else:
+            first = f"Your guess: {self.between:.0%} of the target's variance lies between {self.task}s; of the rest columns "
+            first += f"explain {self.explained:.0%},"
+        return [first.strip(), f"and {self.common:.0%} of what they explain is the same in every {self.task}."]
 
     def _lines_of_columns(self) -> list[str]:
         """Return standard errors in the units of the table, by column and eps."""
@@ -286,6 +276,7 @@ def plan_study(
     *,
     explained: float = 0.3,
     common: float = 0.7,
+    between: float = 0.1,
     epsilons: Sequence[float] = EPSILONS,
     delta: float | None = None,
     wanted: float | None = None,
@@ -308,6 +299,8 @@ def plan_study(
         rows: number of rows of a task; or the smallest and the largest, between which it is log-uniform.
         explained: share of the target's variance within a task that its coefficients explain, between 0 and 1.
         common: share of that which is the same in all tasks, between 0 and 1.
+        between: share of the target's variance that lies between tasks (the intra-class correlation), with "intercept" among
+            ``coefficients``; not used without it.
         epsilons: budgets to compare.
         delta: delta at all of them; default that of ``spec``, else 1 / (m log m). With fewer than 30 tasks it has no default.
         wanted: a wanted standard error of average effects: the plan then contains the eps that reaches it.
@@ -348,8 +341,9 @@ def plan_study(
             f"delta: expected one with fewer than {_FEW_TASKS} tasks, where the default 1 / (m log m) is "
             f"{1 / (m * np.log(m)):.2g} and promises little, got none; .001 is usual"
         )
-    guess = _Guess(d, _range(rows), explained, common)
-    simulated = _simulated(guess, seed)
+    between, names = _share("between", between), coefficients if isinstance(coefficients, Sequence) else ()
+    guess = Guess(d, _range(rows), explained, common, min(between, 0.999) if NAME in names else None)
+    simulated = simulate(guess, seed)
 
     def expected_at(epsilon: float, number: int) -> Expected:
         return _expected(guess, simulated, _terms(spec, epsilon, delta, number, d), seed)
@@ -362,7 +356,7 @@ def plan_study(
     if wanted is not None:
         reached = _epsilon_for(wanted, guess, simulated, lambda eps: _terms(spec, eps, delta, m, d))
     return StudyPlan(
-        m, d, guess.rows, explained, common, by_epsilon, by_tasks, wanted, reached, task,
+        m, d, guess.rows, explained, common, guess.between, by_epsilon, by_tasks, wanted, reached, task,
         table_units, target_unit, dict(column_units or {}),
     )  # fmt: skip
 
@@ -376,48 +370,6 @@ def _table_units(reference: Reference, coefficients: int | Sequence[Hashable], d
 def _counted(bar: Any, expected: Expected) -> Expected:
     bar.update()
     return expected
-
-
-class _Guess(NamedTuple):
-    d: int
-    rows: tuple[int, int]
-    explained: float
-    common: float
-
-    @property
-    def mean(self) -> float:
-        """Squared length of the mean effects, |mu|^2."""
-        return self.common * self.explained
-
-    @property
-    def spread(self) -> float:
-        """Total variance of effects between tasks, tau^2."""
-        return max((1 - self.common) * self.explained, 1e-4)
-
-    @property
-    def residual(self) -> float:
-        """Residual variance, sigma^2."""
-        return max(1 - self.explained, 1e-4)
-
-
-class _Task(NamedTuple):
-    """A simulated task.
-
-    Attributes:
-        X: rows, (n, d).
-        y: targets, (n,).
-        mu: average effects of its study, (d,).
-        best: mean of the task's effects given its rows and the model they were drawn from, (d,).
-        least: the trace of their covariance, which is the least expected squared error.
-        alone: expected squared error of the estimate from its own rows alone.
-    """
-
-    X: FloatArray
-    y: FloatArray
-    mu: FloatArray
-    best: FloatArray
-    least: float
-    alone: float
 
 
 def _share(name: str, value: float) -> float:
@@ -441,36 +393,10 @@ def _terms(spec: ReleaseSpec, epsilon: float, delta: float | None, m: int, d: in
     return public.terms(m, names)
 
 
-def _simulated(guess: _Guess, seed: int) -> list[_Task]:
-    rng = np.random.default_rng(seed)
-    low, high = np.log(guess.rows)
-    number, d = int(np.clip(_TOGETHER // guess.d, _FEWEST, _MOST)), guess.d
-    tasks = []
-    for share in (np.arange(number) + 0.5) / number:  # evenly over the range of log row counts
-        n = round(np.exp(low + share * (high - low)))
-        direction = rng.standard_normal(d)
-        mu = np.sqrt(guess.mean) * direction / np.linalg.norm(direction)
-        beta = mu + np.sqrt(guess.spread / d) * rng.standard_normal(d)
-        X = rng.standard_normal((n, d))
-        y = X @ beta + np.sqrt(guess.residual) * rng.standard_normal(n)
-        covariance = np.linalg.inv(X.T @ X / guess.residual + d / guess.spread * np.eye(d))
-        best = covariance @ (X.T @ y / guess.residual + d / guess.spread * mu)
-        least = float(np.trace(covariance))
-        own = effects_posterior(X, y, (_apart(d),)).mean
-        tasks.append(_Task(X, y, mu, best, least, float(((own - best) ** 2).sum()) + least))
-    return tasks
-
-
-def _apart(d: int) -> EffectsPriors:
-    """Return the prior of a task that uses no release."""
-    even = np.full(len(APART_SCALES), -np.log(len(APART_SCALES)))
-    return EffectsPriors(np.zeros(1), np.zeros((1, d)), np.eye(d)[None], APART_SCALES / d, even)
-
-
-def _expected(guess: _Guess, tasks: Sequence[_Task], terms: Terms, seed: int) -> Expected:
-    law, reading = terms.mechanisms[0], _read(guess, tasks, terms)
+def _expected(guess: Guess, tasks: Sequence[SimulatedTask], terms: Terms, seed: int) -> Expected:
+    law, known = terms.mechanisms[0], _accuracy(guess, tasks, terms)
     rng = np.random.default_rng([seed, 1])
-    errors = np.array([_errors(task, guess, reading, rng) for task in tasks]).T
+    errors = np.array([expected_errors(task, guess, known, rng) for task in tasks]).T
     alone, release, mixed = errors.mean(axis=1)
     ratio = release / alone
     error = np.std(errors[1] - ratio * errors[0]) / np.sqrt(len(tasks)) / alone
@@ -478,17 +404,19 @@ def _expected(guess: _Guess, tasks: Sequence[_Task], terms: Terms, seed: int) ->
     assert guarantee.proved is not None
     return Expected(
         terms.epsilon, guarantee.proved.delta, guarantee.membership_odds().cap, float(alone), float(release), float(mixed),
-        reading.standard_error(guess.d), float(EffectsPrior().average / np.sqrt(guess.d)), float(error),
+        known.standard_error(guess.d), float(EffectsPrior().average / np.sqrt(guess.d)), float(error),
     )  # fmt: skip
 
 
-def _epsilon_for(wanted: float, guess: _Guess, tasks: Sequence[_Task], terms: Callable[[float], Terms]) -> float | None:
+def _epsilon_for(
+    wanted: float, guess: Guess, tasks: Sequence[SimulatedTask], terms: Callable[[float], Terms]
+) -> float | None:
     """Return the smallest eps with at most the wanted standard error, to three digits; None if there is none."""
     from scipy.optimize import brentq  # a tenth of a second to import
 
     def missed(log_epsilon: float) -> float:
         at = terms(float(np.exp(log_epsilon)))
-        return _read(guess, tasks, at).standard_error(guess.d) - wanted
+        return _accuracy(guess, tasks, at).standard_error(guess.d) - wanted
 
     low, high = np.log(_LEAST_EPSILON), np.log(_MOST_EPSILON)
     if missed(high) > 0:
@@ -496,82 +424,6 @@ def _epsilon_for(wanted: float, guess: _Guess, tasks: Sequence[_Task], terms: Ca
     return float(np.exp(brentq(missed, low, high, xtol=1e-3))) if missed(low) > 0 else _LEAST_EPSILON
 
 
-def _read(guess: _Guess, tasks: Sequence[_Task], terms: Terms) -> _Reading:
+def _accuracy(guess: Guess, tasks: Sequence[SimulatedTask], terms: Terms) -> Accuracy:
     assert terms.effects is not None
-    return _reading(guess, tasks, terms.effects, np.sqrt(terms.mechanisms[0].variance / 2), terms.num_tasks)
-
-
-class _Reading(NamedTuple):
-    """Accuracy with which average effects and the spread are known.
-
-    Attributes:
-        mean: variance of a coordinate of mu, with the release.
-        mean_without_noise: the same with all rows.
-        log_spread: standard deviation of log tau, with the release.
-        log_spread_without_noise: the same with all rows.
-    """
-
-    mean: float
-    mean_without_noise: float
-    log_spread: float
-    log_spread_without_noise: float
-
-    def standard_error(self, d: int) -> float:
-        """Return the standard error of an average effect, whose size is known by its prior only."""
-        return float(1 / np.sqrt(1 / self.mean + d / EffectsPrior().average ** 2))
-
-
-def _reading(guess: _Guess, tasks: Sequence[_Task], layout: EffectsLayout, sd: float, m: int) -> _Reading:
-    d, weak, v = guess.d, layout.weak_prior, layout.effect_variance
-    precision, p, length, sampling = [], [], [], []
-    for task in tasks:
-        e = np.maximum(np.linalg.eigvalsh(task.X.T @ task.X), 0.0)
-        precision.append(np.mean(1 / (guess.spread / d + guess.residual / np.maximum(e, 1e-12))))
-        share = e / (e + guess.residual / (weak * v))
-        s, squares = share.mean(), (share**2).mean()
-        p.append(s**2 / (squares + weak * (s - squares)))
-        size = p[-1] ** 2 * guess.explained + d * v * p[-1] * (1 - p[-1])
-        length.append(1 + (layout.determined_size * p[-1]) ** 2 + layout.effect_size**2 * size)
-        sampling.append(v * (1 - p[-1]) / p[-1])
-    g, p_, u = layout.effect_size, float(np.mean(p)), float(np.mean(length))
-    uncertainty = 1 / (m * np.mean(precision))
-    noise = (sd * u / (g * p_ * m)) ** 2 / (1 + (g * p_) ** 2 * guess.mean * (d - 1) / d)
-    # From the trace of what remains after the mean: d diagonal entries, with twice the variance of the others.
-    per_effect = guess.spread / d + float(np.mean(sampling))
-    without = per_effect * np.sqrt(2 / (m * d))
-    prior = EffectsPrior()
-    # The size of errors of estimation is known up to a factor only, which more tasks do not average out.
-    unknown = prior.errors * (1 - p_) * float(np.mean(sampling))
-    read = np.sqrt((sd * np.sqrt(2 / d) * u / (g**2 * p_**2 * m)) ** 2 + without**2 + unknown**2)
-    before = np.log(prior.spread_factor)
-    tau2 = guess.spread / d
-    log_sd = [1 / np.sqrt(1 / before**2 + (2 * tau2 / error) ** 2) for error in (read, without)]
-    return _Reading(uncertainty + noise, uncertainty, *log_sd)
-
-
-def _errors(task: _Task, guess: _Guess, reading: _Reading, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Return expected squared errors of one task's coefficients: alone, with the release, and with all rows."""
-    d, mu = guess.d, task.mu
-    errors = [task.alone]
-    prior = EffectsPrior()
-    lengths = prior.average * ndtri(0.5 + (np.arange(_READINGS) + 0.5) / (2 * _READINGS))  # half-normal
-    trusted = ((reading.mean, reading.log_spread), (reading.mean_without_noise, reading.log_spread_without_noise))
-    for variance, log_sd in trusted:
-        read = mu + np.sqrt(variance) * rng.standard_normal(d)
-        # The length of mu follows the guess as far as mu is known, and the prior as far as it is not.
-        seen = guess.mean / (guess.mean + d * variance)
-        square = seen * guess.mean + (1 - seen) * lengths**2
-        keep = square / (square + d * variance)
-        trust = 1 - (log_sd / np.log(prior.spread_factor)) ** 2
-        log_tau = trust * 0.5 * np.log(guess.spread) + (1 - trust) * np.log(prior.spread)
-        tau = np.exp(log_tau + log_sd * rng.standard_normal(_READINGS))
-        # The uncertainty of mu is integrated out in closed form.
-        size = keep * variance + tau**2 / d
-        weight = np.full(_READINGS, np.log((1 - APART) / _READINGS))
-        covariance = size[:, None, None] * np.eye(d)
-        known = EffectsPriors(weight, keep[:, None] * read, covariance, SCALES, np.log(SCALE_WEIGHTS))
-        other = _apart(d)._replace(log_weight=np.log([APART]))
-        estimate = effects_posterior(task.X, task.y, (known, other)).mean
-        errors.append(float(((estimate - task.best) ** 2).sum()) + task.least)
-    alone, release, mixed = errors
-    return alone, release, mixed
+    return accuracy(guess, tasks, terms.effects, np.sqrt(terms.mechanisms[0].variance / 2), terms.num_tasks)

@@ -60,7 +60,8 @@ def main() -> None:
 
 
 def _tell(name: str, row: dict[str, Any]) -> None:
-    ratios = f"expected {row['expected']:.2f} realised {row['realised']:.2f} +- {row['error']:.2f}"
+    error = "?" if row["error"] is None else f"{row['error']:.2f}"
+    ratios = f"expected {row['expected']:.2f} realised {row['realised']:.2f} +- {error}"
     tqdm.write(f"{name:52s} {ratios} {row['says']}")
 
 
@@ -97,7 +98,9 @@ def _of_table(name: str, epsilon: float, options: argparse.Namespace) -> dict[st
     data = mixed.statistics(X, [task[:, -1] for task in every])
     fitted = mixed.fit(data)
     covariance = mixed.expected(data, fitted.Omega, fitted.sigma2).beta_covariance
-    common, spread = float(fitted.mu @ fitted.mu), float(np.trace(fitted.Omega))
+    # Columns have the variance 1 in all rows together, and the intercept comes first.
+    common, spread = float(fitted.mu[1:] @ fitted.mu[1:]), float(np.trace(fitted.Omega[1:, 1:]))
+    between = float(fitted.Omega[0, 0] / (fitted.Omega[0, 0] + common + spread + fitted.sigma2))
 
     def measure(number: int) -> list[float]:
         split = real.split(name, number, epsilon, options.data)
@@ -108,8 +111,9 @@ def _of_table(name: str, epsilon: float, options: argparse.Namespace) -> dict[st
     measured = _finished(options.units / f"{name}, eps = {epsilon:g}.json", options.splits, measure)
     public = real.split(name, 0, epsilon, options.data).public
     plan = plan_study(
-        epsilon, public.m, X[0].shape[1], public.row_range, epsilons=[epsilon], progress_bar=False, delta=public.delta,
-        explained=(common + spread) / (common + spread + fitted.sigma2), common=common / (common + spread),
+        epsilon, public.m, [*range(X[0].shape[1] - 1), "intercept"], public.row_range, epsilons=[epsilon],
+        delta=public.delta, explained=(common + spread) / (common + spread + fitted.sigma2),
+        common=common / (common + spread), between=between, progress_bar=False,
     )  # fmt: skip
     expected = plan.by_epsilon[0]
     row = {
@@ -123,14 +127,14 @@ def _of_table(name: str, epsilon: float, options: argparse.Namespace) -> dict[st
 
 
 def squared_error(test: list[tuple[np.ndarray, np.ndarray]], beta: np.ndarray) -> float:
-    """Return the mean squared error of predictions of test rows by coefficients (d, m)."""
-    return float(np.mean(np.concatenate([(y - x @ b) ** 2 for (x, y), b in zip(test, beta.T, strict=True)])))
+    """Return the mean squared error of predictions of a task's test rows by coefficients (d, m), averaged over tasks."""
+    return float(np.mean([((y - x @ b) ** 2).mean() for (x, y), b in zip(test, beta.T, strict=True)]))
 
 
 def residual(
     test: list[tuple[np.ndarray, np.ndarray]], beta: np.ndarray, covariance: np.ndarray, sigma2: float
 ) -> float:
-    """Estimate what no coefficient predicts of test rows, from a mixed model that was fitted to these and others.
+    """Estimate what no coefficient predicts of a task's test rows, averaged over tasks, from a mixed model of all rows.
 
     A residual of a row that was fitted has the variance sigma^2 (1 - h), h = x' Cov(beta | y) x / sigma^2.
 
@@ -144,16 +148,20 @@ def residual(
         (y - x @ b) ** 2 / (1 - np.einsum("ni,ij,nj->n", x, C, x) / sigma2)
         for (x, y), b, C in zip(test, beta.T, covariance, strict=True)
     ]
-    return float(np.mean(np.concatenate(squares)))
+    return float(np.mean([square.mean() for square in squares]))
 
 
-def ratio(measured: list[list[float]]) -> dict[str, float]:
-    """Return the ratio of mean errors, with the release over alone, and its standard error over seeds (linearised)."""
+def ratio(measured: list[list[float]]) -> dict[str, float | None]:
+    """Return the ratio of mean errors, with the release over alone, and its standard error over seeds (linearised).
+
+    The standard error of a single seed is unknown: None.
+    """
     alone, release = np.array(measured).T
     realised = release.mean() / alone.mean()
     away = release - realised * alone
-    error = np.sqrt((away**2).sum() / (len(away) - 1) / len(away)) / alone.mean() if len(away) > 1 else np.inf
-    return {"realised": float(realised), "error": float(error)}
+    n = len(away)
+    error = float(np.sqrt((away**2).sum() / (n - 1) / n) / alone.mean()) if n > 1 else None
+    return {"realised": float(realised), "error": error}
 
 
 def _finished(file: Path, number: int, measure: Callable[[int], list[float]]) -> list[list[float]]:

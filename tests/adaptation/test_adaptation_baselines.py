@@ -35,8 +35,12 @@ def error(model, data=DATA):
 def test_the_generator_is_the_one_that_is_written_down():
     m, n, d = 50, 20, 4
     rng = np.random.default_rng(9)
-    unit = lambda: (lambda v: v / np.linalg.norm(v))(rng.standard_normal(d))
-    w_t, u, w_o = unit(), unit(), unit()
+
+    def unit_vector():
+        v = rng.standard_normal(d)
+        return v / np.linalg.norm(v)
+
+    w_t, u, w_o = unit_vector(), unit_vector(), unit_vector()
 
     def rows(k, s):
         X = 0.8 * rng.standard_normal((k, d)) / 2
@@ -82,9 +86,9 @@ def test_source_fits_are_what_they_are_called():
     np.testing.assert_allclose(huber(DATA.source, 1.5 * model.scale_), model.coef_, atol=1e-5)
     median = sklearn.QuantileRegressor(alpha=0.0, fit_intercept=False).fit(DATA.source.X, DATA.source.y)
     absolute = lambda w: np.abs(DATA.source.y - DATA.source.X @ w).sum()
-    found = SourceOnly("absolute").fit(DATA.source)
-    assert absolute(found.coef_) <= absolute(median.coef_) * 1.001
-    assert found.guarantee_.proved.epsilon == 0
+    fitted = SourceOnly("absolute").fit(DATA.source)
+    assert absolute(fitted.coef_) <= absolute(median.coef_) * 1.001
+    assert fitted.guarantee_.proved.epsilon == 0
 
 
 def test_the_robust_covariance_is_the_spread_of_the_fit():
@@ -98,18 +102,20 @@ def test_the_robust_covariance_is_the_spread_of_the_fit():
     np.testing.assert_allclose(np.cov(np.array(fits).T), np.mean(claimed, axis=0), rtol=0.5, atol=5e-4)
 
 
-def test_a_column_of_one_record_is_known_no_better_than_by_one_record():
+def test_a_column_of_one_record_is_known_as_by_one_record():
+    """A column of one record is known no better than by one record."""
     rng, X = np.random.default_rng(5), np.zeros((200, 3))
     X[:, 0], X[:3, 1], X[0, 2] = rng.standard_normal(200), 1.0, 1.0  # the first record is fitted without a residual
     w = np.array([0.5, 0.3, -0.2])
     fits = [robust(Domain(X, X @ w + 0.2 * rng.standard_normal(200))) for _ in range(effort(200, 300))]
     squares = np.array([(fit.w - w) ** 2 / np.diag(fit.covariance) for fit in fits])
-    found = squares.mean(axis=0)  # 1 to 1.4 of other seeds, give or take .25; 65 and 260 of residuals as they are left
-    assert np.all((found > 0.4) & (found < 3.0))
+    ratio = squares.mean(axis=0)  # 1 to 1.4 of other seeds, give or take .25; 65 and 260 of residuals as they are left
+    assert np.all((ratio > 0.4) & (ratio < 3.0))
 
 
 @pytest.mark.parametrize("size", [1, 5, 6, 17])
-def test_a_source_of_few_records_is_fitted_from_all_public_ones_on_and_says_how_little_it_knows(size):
+def test_a_small_source_is_fitted_from_all_and_says_its_doubt(size):
+    """A source of few records is fitted starting from all public ones, and says how little it knows."""
     sklearn = pytest.importorskip("sklearn.linear_model")
     data = problems.shifted((800, 300), 0.3, num_features=6, noise=0.1, tests=2000, seed=2)
     few = Domain(data.source.X[:size], data.source.y[:size])
@@ -129,7 +135,8 @@ def test_a_source_of_few_records_is_fitted_from_all_public_ones_on_and_says_how_
     assert error(MomentAdaptation(**release).fit(few, data.target), data) < 4 * large
 
 
-def test_doubt_about_all_public_records_is_doubt_about_a_fit_that_starts_from_them():
+def test_doubt_about_all_records_carries_over_to_later_fits():
+    """Doubt about all public records is doubt about a fit that starts from them."""
     source = problems.shifted((60, 10), 0.3, num_features=3, tests=2, seed=2).source
     few, most = Domain(source.X[:5], source.y[:5]), robust(source)
     fit, sure = robust(few, most), robust(few, replace(most, covariance=np.zeros((3, 3))))
@@ -166,7 +173,8 @@ def test_kernel_mean_matching_solves_its_quadratic_programme():
         assert (v - p) @ (other - p) <= 1e-9  # the nearest point
 
 
-def test_discrepancy_minimisation_is_near_its_semidefinite_optimum():
+def test_discrepancy_minimisation_is_near_its_optimum():
+    """Discrepancy minimisation is near the optimum of its semidefinite program."""
     cvxpy = pytest.importorskip("cvxpy")
     X, M = DATA.source.X[:30], DATA.target.X.T @ DATA.target.X / 25
     q = discrepancy_weights(X, M)
@@ -175,8 +183,8 @@ def test_discrepancy_minimisation_is_near_its_semidefinite_optimum():
     problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sigma_max(difference)), [v >= 0, cvxpy.sum(v) == 1])
     optimum(problem)
     uniform = np.linalg.norm(X.T @ X / 30 - M, 2)
-    found = np.linalg.norm((X.T * q) @ X - M, 2)
-    assert problem.value - 1e-7 <= found <= problem.value + 0.02 * uniform
+    distance = np.linalg.norm((X.T * q) @ X - M, 2)
+    assert problem.value - 1e-7 <= distance <= problem.value + 0.02 * uniform
     assert q.sum() == pytest.approx(1.0)
 
 
@@ -203,7 +211,8 @@ def test_private_baselines_pay_and_a_warm_start_helps():
     assert error(warm, data) < error(cold, data)
 
 
-def test_domains_come_from_tables_and_say_what_is_wrong_with_them():
+def test_domains_come_from_tables_and_name_their_mistakes():
+    """Domains come from tables, and say what is wrong with a table."""
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4], "y": [0.5, 0.1]})
     assert Domain.from_pandas(frame, "y").features == ("a", "b")
     assert Domain(frame[["a", "b"]], frame["y"]).with_intercept().features == ("a", "b", "intercept")

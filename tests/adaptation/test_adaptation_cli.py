@@ -33,8 +33,8 @@ def frame(records):
 
 @pytest.fixture
 def files(tmp_path):
-    found = {**DATA.sources, "private": DATA.target}
-    for name, records in found.items():
+    tables_by_name = {**DATA.sources, "private": DATA.target}
+    for name, records in tables_by_name.items():
         frame(records).to_csv(tmp_path / f"{name}.csv", index=False)
     return tmp_path
 
@@ -45,7 +45,8 @@ def asked(folder, *more, sources=("good", "bad"), epsilon="1"):
     return ["adapt", "--source", *paths, "--target", target, "--label", "effect", "--epsilon", epsilon, *more]
 
 
-def test_it_prints_arms_domains_weights_and_the_guarantee_and_charges_once(files, capsys):
+def test_it_prints_its_tables_and_charges_once(files, capsys):
+    """It prints arms, domains, weights and the guarantee, and charges once."""
     pytest.importorskip("matplotlib")
     out, ledger = files / "new" / "out", files / "ledger.db"
     arguments = asked(files, "--delta", "1e-3", "--ledger", str(ledger), "--out", str(out))
@@ -79,36 +80,37 @@ def test_json_is_the_model_that_is_written(files, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main(asked(files, "--json", "--out", str(files / "out"), sources=("good",))) == 0
     said, missing = capsys.readouterr()
-    found = json.loads(said)
-    assert found == json.loads((files / "out" / "model.json").read_text())
+    printed = json.loads(said)
+    assert printed == json.loads((files / "out" / "model.json").read_text())
     assert "no picture" in missing
-    assert list(found["weights"]) == ["age", "dose", "time", "intercept"]
-    assert [arm["charge"] for arm in found["arms"]] == ["nothing", "the release", "the release"]
-    assert [arm["read_off"] is None for arm in found["arms"]] == [False, True, True]
-    assert sum(found["resembles"].values()) == pytest.approx(1.0)
-    assert found["guarantee"]["proved"]["unit"] == "target record"
-    assert all(row["low"] < row["mean"] < row["high"] for row in found["weights"].values())
+    assert list(printed["weights"]) == ["age", "dose", "time", "intercept"]
+    assert [arm["charge"] for arm in printed["arms"]] == ["nothing", "the release", "the release"]
+    assert [arm["read_off"] is None for arm in printed["arms"]] == [False, True, True]
+    assert sum(printed["resembles"].values()) == pytest.approx(1.0)
+    assert printed["guarantee"]["proved"]["unit"] == "target record"
+    assert all(row["low"] < row["mean"] < row["high"] for row in printed["weights"].values())
     assert main(asked(files, "--json", "--no-intercept", sources=("good",))) == 0
     assert list(json.loads(capsys.readouterr().out)["weights"]) == ["age", "dose", "time"]
 
 
 def test_weights_are_of_the_tables_own_units():
     sources = {name: Domain.from_pandas(frame(each), "effect") for name, each in DATA.sources.items()}
-    found = adapt(
+    adapted = adapt(
         sources, Domain.from_pandas(frame(DATA.target), "effect"), label="effect", epsilon=50.0, unsafe_seed=0
     )
-    w = np.array([found.weights[name]["mean"] for name in ("age", "dose", "time", "intercept")])
+    w = np.array([adapted.weights[name]["mean"] for name in ("age", "dose", "time", "intercept")])
     test = frame(DATA.test)
     predicted = test[["age", "dose", "time"]].to_numpy() @ w[:3] + w[3]
     error = np.mean((test["effect"] - predicted) ** 2) / 30**2
     assert error < 1.3 * 0.01  # noise of sd .1
-    units = found.scaling
+    units = adapted.scaling
     scaled = units.scaled(Domain(test[["age", "dose", "time"]].to_numpy(), test["effect"].to_numpy()))
-    again = scaled.X @ found.posterior.mean * units.label_scale + units.label_centre
+    again = scaled.X @ adapted.posterior.mean * units.label_scale + units.label_centre
     np.testing.assert_allclose(again, predicted)
 
 
-def test_an_error_that_is_read_off_is_the_true_one_and_noise_of_the_size_that_is_said():
+def test_a_read_off_error_is_true_up_to_the_stated_noise():
+    """An error that is read off the release is the true one plus noise of the stated size."""
     w_0, w = np.array([0.5, -0.1, 0.2]), np.array([0.2, 0.3, -0.4])
     read = lambda epsilon, seed: release_moments(
         DATA.target, centre=w_0, residual_bound=0.4, epsilon=epsilon, delta=1e-2, unsafe_seed=seed
@@ -123,7 +125,8 @@ def test_an_error_that_is_read_off_is_the_true_one_and_noise_of_the_size_that_is
     assert abs(z.std() - 1) < FAR / np.sqrt(400)
 
 
-def test_what_is_read_off_for_weights_that_were_fitted_to_the_noise_would_be_too_small():
+def test_errors_read_off_for_fitted_weights_are_too_small():
+    """Errors that are read off for weights fitted to the noise would be too small."""
     target, off = problems.shifted((400, 150), 0.5, num_features=40, tests=10, seed=0).target, []
     for seed in range(40):
         release = release_moments(
@@ -138,13 +141,13 @@ def test_errors_by_the_posterior_are_where_errors_are():
     inside = []
     for seed in range(12):
         data = problems.shifted((400, 150), 0.5, num_features=3, tests=4000, seed=seed)
-        found = adapt(data.source, data.target, label="y", epsilon=2.0, delta=1e-2, unsafe_seed=seed)
-        test = found.scaling.scaled(data.test)
-        for arm in found.arms:
+        adapted = adapt(data.source, data.target, label="y", epsilon=2.0, delta=1e-2, unsafe_seed=seed)
+        test = adapted.scaling.scaled(data.test)
+        for arm in adapted.arms:
             error = np.mean((test.y - test.X @ arm.w) ** 2)
             inside.append(arm.expected[1] < error < arm.expected[2])
     assert np.mean(inside) > 0.7  # over 60 seeds .88
-    assert found.arms[0].read_off[0] < found.arms[0].expected[0]  # the shift is in what the cut took away
+    assert adapted.arms[0].read_off[0] < adapted.arms[0].expected[0]  # the shift is in what the cut took away
 
 
 def poisoned(folder, cell, column=1, row=7):
@@ -158,7 +161,8 @@ def poisoned(folder, cell, column=1, row=7):
 
 
 @pytest.mark.filterwarnings("error")
-def test_whatever_is_in_a_private_cell_is_a_record_of_zeros_and_nobody_is_told(files):
+def test_a_bad_private_cell_is_a_record_of_zeros_in_silence(files):
+    """Whatever is in a private cell becomes a record of zeros, and nobody is told."""
     sources = [files / "good.csv", files / "bad.csv"]
     given = lambda path: adapt(*tables.read(sources, path, "effect"), label="effect", epsilon=1.0, unsafe_seed=3)
     shown = set()
@@ -171,8 +175,8 @@ def test_whatever_is_in_a_private_cell_is_a_record_of_zeros_and_nobody_is_told(f
         ("4711 Main Street", 1),
         ("0x1f", 3),
     ]:
-        found = given(poisoned(files, cell, column))
-        shown.add(str(found) + json.dumps(found.to_dict()))
+        answer = given(poisoned(files, cell, column))
+        shown.add(str(answer) + json.dumps(answer.to_dict()))
     assert len(shown) == 1
     clean, zero = given(files / "private.csv"), given(poisoned(files, "nan"))
     for cell in ("1e300", "-1e308"):
@@ -207,7 +211,8 @@ LINES = {
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["", "of Windows"])
 @pytest.mark.parametrize("row", [0, 7, 19])
 @pytest.mark.parametrize("name", LINES)
-def test_whatever_is_in_a_private_line_is_one_record_of_zeros_and_no_other_record_feels_it(name, row, end, tmp_path):
+def test_a_bad_private_line_changes_one_record_alone(name, row, end, tmp_path):
+    """Whatever is in a private line is one record of zeros, and no other record changes."""
     files = tmp_path
     frame(DATA.source)[:20].to_csv(files / "good.csv", index=False)
     head, *before = frame(DATA.target)[:20].to_csv(index=False).encode().splitlines()
@@ -215,20 +220,23 @@ def test_whatever_is_in_a_private_line_is_one_record_of_zeros_and_no_other_recor
     one, other = files / "one.csv", files / "other.csv"
     one.write_bytes(end.join([head, *before, b""]))
     other.write_bytes(end.join([head, *after, b""]))
-    found = [tables.read([files / "good.csv"], path, "effect")[1] for path in (one, other)]
-    assert [each.num_records for each in found] == [20, 20]
-    X, y = (np.delete(value, row, axis=0) for value in (found[0].X, found[0].y))
-    assert np.array_equal(np.delete(found[1].X, row, axis=0), X)
-    assert np.array_equal(np.delete(found[1].y, row, axis=0), y)
-    zeros = found[1].bounded(1e9, 1e9)
+    records = [tables.read([files / "good.csv"], path, "effect")[1] for path in (one, other)]
+    assert [each.num_records for each in records] == [20, 20]
+    X, y = (np.delete(value, row, axis=0) for value in (records[0].X, records[0].y))
+    assert np.array_equal(np.delete(records[1].X, row, axis=0), X)
+    assert np.array_equal(np.delete(records[1].y, row, axis=0), y)
+    zeros = records[1].bounded(1e9, 1e9)
     assert not np.any(zeros.X[row])
     assert zeros.y[row] == 0
 
 
 def test_private_records_are_as_many_as_lines_below_the_head(files):
-    count = lambda text: tables.read([files / "good.csv"], written(files, text), "effect")[1].num_records
+    def count(text):
+        path = files / "private.csv"
+        path.write_bytes(text)
+        return tables.read([files / "good.csv"], path, "effect")[1].num_records
+
     head, one = b"age,dose,time,effect", b"1,2,3,4"
-    written = lambda folder, text: (path := folder / "private.csv").write_bytes(text) and path
     assert count(head) == count(head + b"\n") == 0
     assert count(b"\n".join([head, one, one])) == count(b"\n".join([head, one, one, b""])) == 2
     assert count(b"\n".join([head, one, b"", one, b"", b""])) == 4
@@ -239,15 +247,19 @@ def test_a_compressed_private_table_is_the_table(files):
     text = (files / "private.csv").read_bytes()
     (files / "private.csv.gz").write_bytes(gzip.compress(text))
     (files / "private.csv.bz2").write_bytes(bz2.compress(text))
-    found = [tables.read([files / "good.csv"], files / f"private.csv{end}", "effect")[1] for end in ("", ".gz", ".bz2")]
-    assert all(np.array_equal(each.X, found[0].X) for each in found)
-    assert np.allclose(found[0].y, frame(DATA.target)["effect"], rtol=1e-15)
+    records = [
+        tables.read([files / "good.csv"], files / f"private.csv{end}", "effect")[1] for end in ("", ".gz", ".bz2")
+    ]
+    assert all(np.array_equal(each.X, records[0].X) for each in records)
+    assert np.allclose(records[0].y, frame(DATA.target)["effect"], rtol=1e-15)
     (files / "private.csv.gz").write_bytes(gzip.compress(text)[:-10])
     with pytest.raises(ValueError, match=r"^target: cannot read '.*private.csv.gz' as a table with one record a line$"):
         tables.read([files / "good.csv"], files / "private.csv.gz", "effect")
 
 
-def test_what_is_paid_for_is_printed_whatever_becomes_of_its_files_and_never_overwritten(files, capsys, monkeypatch):
+def test_a_paid_answer_is_printed_and_never_overwritten(files, capsys, monkeypatch):
+    """A paid answer is printed whatever becomes of its files, and never overwritten."""
+
     def full(*_):
         raise OSError("disk full")
 
@@ -320,7 +332,8 @@ SECRET = re.compile(r"4711|3\.14159")
         ("other", "", {"epsilon": "0"}, "epsilon: expected a positive number, got 0.0"),
     ],
 )
-def test_mistakes_are_named_cost_nothing_and_show_nothing_private(name, text, options, message, files, capsys):
+def test_mistakes_are_named_free_and_show_nothing_private(name, text, options, message, files, capsys):
+    """Mistakes are named, cost nothing and show nothing private."""
     (files / f"{name}.csv").write_text(text)
     book = Ledger(files / "ledger.db", epsilon=5.0, delta=1e-2, unit="target record")
     assert main(asked(files, "--ledger", str(files / "ledger.db"), **options)) == 2
@@ -335,7 +348,8 @@ def test_mistakes_are_named_cost_nothing_and_show_nothing_private(name, text, op
     assert book.charges() == []
 
 
-def test_a_place_that_is_no_folder_is_found_before_anything_is_paid_for(files, capsys):
+def test_a_place_that_is_no_folder_is_found_before_paying(files, capsys):
+    """A place that is no folder is noticed before anything is paid for."""
     book = Ledger(files / "ledger.db", epsilon=5.0, delta=1e-2, unit="target record")
     assert main(asked(files, "--out", str(files / "good.csv"), "--ledger", str(files / "ledger.db"))) == 2
     assert "out: expected a folder" in capsys.readouterr().err
@@ -344,10 +358,10 @@ def test_a_place_that_is_no_folder_is_found_before_anything_is_paid_for(files, c
 
 def test_no_private_value_is_printed(files, capsys):
     assert main(asked(files, "--json", "--out", str(files / "out"))) == 0
-    found = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert main(asked(files)) == 0
-    found += capsys.readouterr().out + Path(files / "out" / "model.json").read_text()
-    numbers = [x for x in re.findall(r"\d+\.\d{6,}", found) if float(x)]
+    printed += capsys.readouterr().out + Path(files / "out" / "model.json").read_text()
+    numbers = [x for x in re.findall(r"\d+\.\d{6,}", printed) if float(x)]
     assert len(numbers) > 100
     private = frame(DATA.target).to_numpy()
     units = Scaling.of(Domain.from_pandas(pd.concat([frame(each) for each in DATA.sources.values()]), "effect"))
@@ -359,8 +373,8 @@ def test_no_private_value_is_printed(files, capsys):
 
 def test_features_may_be_constant_and_names_may_clash():
     constant = Domain(np.ones((50, 2)), np.arange(50.0) / 50)
-    found = adapt(constant, constant, label="y", epsilon=1.0)
-    assert np.all(np.isfinite([list(row.values()) for row in found.weights.values()]))
+    adapted = adapt(constant, constant, label="y", epsilon=1.0)
+    assert np.all(np.isfinite([list(row.values()) for row in adapted.weights.values()]))
     with pytest.raises(ValueError, match="intercept: expected no feature of the name"):
         adapt(*2 * [Domain(np.ones((5, 1)), np.ones(5), ("intercept",))], label="y", epsilon=1.0)
 
@@ -370,8 +384,11 @@ def test_a_total_without_a_ledger_is_refused(files, capsys):
     assert "--total: expected it with --ledger alone, got none" in capsys.readouterr().err
 
 
-def test_another_outcome_is_left_out_of_the_features_of_all_tables(files, capsys):
-    """The public files may have it, in any order, or not; the private one as well."""
+def test_other_outcomes_are_left_out_of_all_tables_features(files, capsys):
+    """Another outcome is left out of the features of all tables.
+
+    The public files may have it, in any order, or not; the private one as well.
+    """
     for name, frame in ((path.name, pd.read_csv(path)) for path in sorted(files.glob("*.csv"))):
         if name.startswith("good"):
             frame.insert(0, "recovered", frame["effect"])

@@ -30,7 +30,8 @@ def test_arguments_of_the_table_have_its_defaults():
     assert {"epsilon", "delta", "seed", "ledger", "unsafe_seed", "draws", "chains", "warmup", "progress_bar"} <= seen
 
 
-def test_all_that_is_public_says_what_it_is_and_estimators_have_the_same_methods():
+def test_public_names_are_described_and_estimators_agree():
+    """Every public name has a description, and estimators have the same methods."""
     for name in ROOM.__all__:
         assert getattr(ROOM, name).__doc__, name
     estimators = [each for _, each in callables() if inspect.isclass(each) and hasattr(each, "fit")]

@@ -17,7 +17,8 @@ def error(pair, w):
     return np.mean((pair.test.y - pair.test.X @ w) ** 2) / pair.test.y.var()
 
 
-def test_units_are_those_of_public_records_with_an_intercept_inside_the_bound():
+def test_units_are_those_of_the_public_records():
+    """Units are those of public records, with an intercept inside the bound."""
     every = Domain(RNG.normal(5.0, 3.0, (200, 3)), RNG.normal(-2.0, 7.0, 200), ("a", "b", "c"))
     private = np.arange(200) < 80
     pair = real.split(every, private, (1000, 50), seed=1)

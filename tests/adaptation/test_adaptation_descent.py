@@ -26,7 +26,8 @@ ROWS = np.concatenate([DATA.source.X, DATA.target.X])
 TARGETS = np.concatenate([DATA.source.y, DATA.target.y])
 
 
-def test_the_printed_noise_is_worth_what_the_gaussian_and_laplace_say():
+def test_the_printed_noise_is_worth_what_its_laws_say():
+    """The printed noise is worth what the Gaussian and the Laplace law say."""
     for eps, true in zip((0.5, 1, 2, 4, 5, 10, 15), (0.17, 0.45, 1.15, 2.91, 3.95, 10.54, 19.4), strict=True):
         assert accounting.printed_epsilon(eps, 0.01) == pytest.approx(true, abs=0.006)
         mu = eps / np.sqrt(2 * np.log(300))
@@ -60,12 +61,13 @@ def test_slopes_of_both_objectives_are_those_of_autodiff():
             return q @ L + rest
 
         with jax.enable_x64(True):
-            found, slopes = jax.jit(jax.value_and_grad(value))(jnp.asarray(u))
-            assert penalties.value(u, L, q0) == pytest.approx(float(found))
+            objective, slopes = jax.jit(jax.value_and_grad(value))(jnp.asarray(u))
+            assert penalties.value(u, L, q0) == pytest.approx(float(objective))
             np.testing.assert_allclose(penalties.slopes(u, L, q0), slopes, atol=1e-12)
 
 
-def test_the_profile_is_the_objective_at_its_best_weights_and_nothing_is_lower():
+def test_the_profile_is_the_objective_at_its_best_weights():
+    """The profile is the objective at its best weights, and nothing is lower."""
     penalties = Convex(0.02)
     best = minimise(PROBLEM, penalties, np.zeros(3))
     assert PROBLEM.objective(best.w, best.weights, penalties) == pytest.approx(best.objective, rel=1e-12)
@@ -88,16 +90,16 @@ def test_a_conic_solver_finds_the_same_optimum(kappas):
         terms += [kappas[1] * cvxpy.norm(q), kappas[2] * cvxpy.max(q)]
     problem = cvxpy.Problem(cvxpy.Minimize(sum(terms)), [u >= 1, cvxpy.norm(w) <= 1.5])
     optimum(problem)
-    found = minimise(PROBLEM, Convex(*kappas), np.zeros(3))
-    assert found.objective == pytest.approx(problem.value, rel=1e-3 if kappas[1] else 1e-6)
-    np.testing.assert_allclose(found.w, w.value, atol=2e-2 if kappas[1] else 1e-4)
+    minimum = minimise(PROBLEM, Convex(*kappas), np.zeros(3))
+    assert minimum.objective == pytest.approx(problem.value, rel=1e-3 if kappas[1] else 1e-6)
+    np.testing.assert_allclose(minimum.w, w.value, atol=2e-2 if kappas[1] else 1e-4)
 
 
 def test_without_public_weight_it_is_hubers_regression():
     sklearn = pytest.importorskip("sklearn.linear_model")
     problem = Problem(DATA.source, DATA.target, Squared(1.0, 50.0), Sizes(40, 15, 1e-9), 0.0)
-    found = minimise(problem, Convex(0.01), np.zeros(3), tolerance=1e-10)
-    np.testing.assert_allclose(found.w, huber(DATA.target, 0.1), atol=1e-4)
+    minimum = minimise(problem, Convex(0.01), np.zeros(3), tolerance=1e-10)
+    np.testing.assert_allclose(minimum.w, huber(DATA.target, 0.1), atol=1e-4)
     model = sklearn.HuberRegressor(epsilon=1.35, alpha=0.0, fit_intercept=False, tol=1e-9, max_iter=1000)
     model.fit(DATA.target.X, DATA.target.y)  # its threshold is epsilon times a scale that it learns
     again = minimise(problem, Convex((1.35 * model.scale_) ** 2), np.zeros(3), tolerance=1e-10)
@@ -145,14 +147,15 @@ def test_steps_follow_the_algorithm_to_the_letter():
         w, u = w - eta.w * by_w, np.maximum(u - np.r_[np.full(m, eta.public), np.full(n, eta.private)] * by_u, floor)
         path.append(w)
     sums = descent.PrivateSums(DATA.target, loss, G, None, 0.0)
-    found = descent.descend_with_weights(
+    descended = descent.descend_with_weights(
         DATA.source, sums, penalties, SIZES, 0.1, eta, T, np.zeros(3), move_private=True
     )
-    np.testing.assert_allclose(found.w, path, rtol=1e-9)
+    np.testing.assert_allclose(descended.w, path, rtol=1e-9)
     assert u.max() / floor.max() > 1.05  # with the printed sizes they would not have moved at all
 
 
-def test_a_record_can_move_a_noisy_sum_by_no_more_than_the_noise_is_for():
+def test_a_record_moves_a_noisy_sum_within_its_sensitivity():
+    """A record can move a noisy sum by no more than the noise is for."""
     law = descent.law(5, 3 + 15, 2, 4.0)
     h = descent.grid(law)
     zero = np.zeros((5, 18))
@@ -207,7 +210,8 @@ def test_a_poisoned_record_counts_as_one_of_zeros():
     assert np.all(np.isfinite(CnvxAdap(unsafe_seed=1, steps=20).fit(DATA.source, (X, DATA.target.y)).coef_))
 
 
-def test_a_record_of_a_label_that_the_source_lacks_counts_as_one_of_zeros():
+def test_records_of_labels_unknown_to_the_source_are_zeros():
+    """A record with a label that the source lacks counts as one of zeros."""
     source, X = labelled(DATA.source), DATA.target.X[:8]
     y = np.tile([0.0, 1.0], 4)
     fit = lambda X, y: NCnvxAdap(steps=20, discrepancy=0.0, delta=1e-2, unsafe_seed=0).fit(source, (X, y)).coef_
@@ -215,7 +219,8 @@ def test_a_record_of_a_label_that_the_source_lacks_counts_as_one_of_zeros():
     assert np.array_equal(fit(X, np.where(first, 0.5, y)), fit(np.where(first[:, None], 0.0, X), y))
 
 
-def test_one_charge_pays_for_discrepancy_and_all_steps_and_mistakes_cost_nothing():
+def test_one_charge_pays_for_all_and_mistakes_are_free():
+    """One charge pays for the discrepancy and all steps, and mistakes cost nothing."""
     book = Ledger(epsilon=1.5, delta=1e-2, unit="target record")
     model = CnvxAdap(epsilon=1.0, delta=1e-2, steps=30, ledger=book).fit(DATA.source, DATA.target)
     assert len(book.charges()) == 1
@@ -253,7 +258,8 @@ def test_the_papers_noise_says_what_it_claims_and_what_holds():
         assert (guarantee.proved.delta <= 0.01) is kept
 
 
-def test_without_records_or_with_one_feature_there_is_still_an_answer():
+def test_no_records_and_one_feature_still_have_an_answer():
+    """Without records, or with one feature, there is still an answer."""
     none = (np.zeros((0, 3)), np.zeros(0))
     for model in (CnvxAdap(steps=5), CnvxAdap(steps=5, variant="printed"), CnvxAdap(epsilon=None)):
         assert np.all(np.isfinite(model.fit(DATA.source, none).coef_))
@@ -302,7 +308,8 @@ def test_the_smoothness_bound_holds_where_it_is_checked():
     assert m + n == len(q0)
 
 
-def test_trimmed_classification_without_privacy_drops_what_is_beyond_and_descends():
+def test_trimmed_classification_drops_far_records_and_descends():
+    """Trimmed classification without privacy drops what is too far off, and descends."""
     source, target = labelled(DATA.source), labelled(DATA.target)
     model = NCnvxAdap(epsilon=None, lambda_1=0.9, discrepancy=0.0, source_weight=0.4).fit(source, target)
     loss, y = model.loss_, 2 * np.r_[source.y, target.y] - 1

@@ -29,18 +29,18 @@ def test_no_point_of_the_ball_beats_the_maximum():
     rings = np.multiply.outer(np.linspace(0, 1, 101), np.stack([np.cos(angle), np.sin(angle)], 1)).reshape(-1, 2)
     for f in quadratics(2, 60):
         for radius in (0.1, 1.0, 5.0):
-            found = largest(f, radius)
-            assert np.linalg.norm(found.at) <= radius * (1 + 1e-9)
+            maximum = largest(f, radius)
+            assert np.linalg.norm(maximum.at) <= radius * (1 + 1e-9)
             grid = f(radius * rings)
-            assert found.value >= grid.max() - 1e-9 * (1 + abs(found.value))
-            assert found.value <= grid.max() + 1e-2 * (1 + np.ptp(grid))
+            assert maximum.value >= grid.max() - 1e-9 * (1 + abs(maximum.value))
+            assert maximum.value <= grid.max() + 1e-2 * (1 + np.ptp(grid))
 
 
 def test_the_hard_case_fills_the_ball():
     f = Quadratic(np.diag([2.0, 2.0, 1.0]), np.array([0.0, 0.0, 0.1]), 0.0)
-    found = largest(f, 1.0)
+    maximum = largest(f, 1.0)
     # (2 I - A) v = -b leaves v_3 = -.1, and the rest of the ball to the top eigenvectors
-    assert found.value == pytest.approx(2 * 0.99 + 0.01 + 0.02)
+    assert maximum.value == pytest.approx(2 * 0.99 + 0.01 + 0.02)
     for f in (Quadratic(np.zeros((2, 2)), np.zeros(2), 0.7), Quadratic(-np.eye(2), np.zeros(2), 0.7)):
         assert largest(f, 1.0).value == pytest.approx(0.7)
 
@@ -57,7 +57,8 @@ def test_a_semidefinite_programme_finds_the_same():
         assert largest(f, 0.7).value == pytest.approx(problem.value, rel=1e-5, abs=1e-6)
 
 
-def test_difference_of_convex_steps_never_beat_it_and_sometimes_fall_short():
+def test_difference_of_convex_steps_never_beat_the_maximum():
+    """Difference-of-convex steps never beat the maximum, and sometimes fall short."""
     gaps = [discrepancy(f, 1.0).value - by_dca(f, 1.0, RNG.standard_normal(3)).value for f in quadratics(3, 40)]
     assert min(gaps) > -1e-9
     assert max(gaps) > 1e-3  # a single start proves nothing
@@ -87,18 +88,20 @@ def test_next_to_the_hard_case_it_is_as_exact_as_anywhere():
         )  # v_2 = -.3 / .599, and the rest along the first
 
 
-def test_where_a_record_takes_the_last_part_along_the_top_it_moves_by_its_share():
+def test_a_record_along_the_top_direction_moves_it_by_its_share():
+    """A record that takes the last part along the top moves the discrepancy by its share."""
     ball, n, h = Ball(None, 1.0), 20_000, 2.0**-11
     source, one = (np.zeros((n - 2, 2)), np.zeros(n - 2)), np.eye(1, n)[0]
     source[0][0, 0] = source[1][0] = h
-    found = [
+    discrepancies = [
         discrepancy(ball.difference(Domain(*source), Domain(np.stack([1 - one + a * one, 0 * one], 1), a * one)), 1.0)
         for a in (h, 0.0)
     ]
-    assert abs(found[0].value - found[1].value) < 1e-8 * ball.loss_range
+    assert abs(discrepancies[0].value - discrepancies[1].value) < 1e-8 * ball.loss_range
 
 
-def test_a_small_ball_round_a_public_fit_tells_samples_apart_that_a_large_one_does_not():
+def test_a_small_ball_tells_apart_what_a_large_one_does_not():
+    """A small ball around a public fit tells samples apart that a large one does not."""
     same = problems.shifted((2000, 500), 0.0, seed=0)
     other = problems.shifted((2000, 500), 1.2, seed=0)
     local = Ball(tuple(np.linalg.lstsq(same.source.X, same.source.y, rcond=None)[0]), 0.1, 0.3)
@@ -111,11 +114,11 @@ def test_it_is_paid_for_and_refused_in_a_ledger_of_tasks():
     data = problems.two_sources((50, 30), tests=1)
     ball = Ball(None, 1.0)
     book = Ledger(epsilon=1.0, delta=1e-3, unit="target record")
-    found = private_discrepancy(data.source, data.target, ball=ball, epsilon=0.6, ledger=book)
-    assert found.guarantee.proved.epsilon == 0.6
-    assert found.guarantee.proved.delta < 1e-9
-    assert found.guarantee.proved.unit == "target record"
-    assert 0 <= found.value <= ball.loss_range
+    estimate = private_discrepancy(data.source, data.target, ball=ball, epsilon=0.6, ledger=book)
+    assert estimate.guarantee.proved.epsilon == 0.6
+    assert estimate.guarantee.proved.delta < 1e-9
+    assert estimate.guarantee.proved.unit == "target record"
+    assert 0 <= estimate.value <= ball.loss_range
     with pytest.raises(BudgetExceeded):
         private_discrepancy(data.source, data.target, ball=ball, epsilon=0.6, ledger=book)
     for unit in ("task", "row", "person"):
@@ -145,7 +148,8 @@ def test_candidates_are_chosen_without_private_records():
 @pytest.mark.parametrize(
     "loss", [Squared(1.0, 1.5), Logistic(1.0, 4.0), Softmax(1.0, 4.0, 3)], ids=lambda x: type(x).__name__
 )
-def test_losses_keep_their_bounds_and_have_the_gradients_that_autodiff_finds(loss):
+def test_losses_keep_their_bounds_and_autodiff_gradients(loss):
+    """Losses keep their bounds and have the gradients that autodiff finds."""
     d, k = 4, loss.outputs
 
     def value(w, x, y):

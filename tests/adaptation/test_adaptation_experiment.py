@@ -40,9 +40,9 @@ def small(made):
 
 
 def no_school(self, cells=adaptations.Adaptations.cells.fget):
-    found = cells(self)
-    del found["school"]
-    return found
+    smaller = cells(self)
+    del smaller["school"]
+    return smaller
 
 
 def test_every_arm_has_an_error_and_every_claim_a_verdict(done):
@@ -94,8 +94,8 @@ class Watched:
 
 
 def test_only_what_is_wanted_is_measured():
-    found = measure(Cell("shifted", (60, 25), 0.5, 1.0), 0, ("source, Huber", "one release, domains"))
-    assert found.keys() == {"source, Huber", "one release, domains", "coverage"}
+    measured = measure(Cell("shifted", (60, 25), 0.5, 1.0), 0, ("source, Huber", "one release, domains"))
+    assert measured.keys() == {"source, Huber", "one release, domains", "coverage"}
 
 
 @pytest.mark.usefixtures("unspaced_figures")

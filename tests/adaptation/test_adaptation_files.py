@@ -19,7 +19,8 @@ def model():
     return MomentAdaptation(epsilon=1.0, delta=1e-2, draws=30).fit(DATA.sources, DATA.target)
 
 
-def test_a_release_comes_back_as_it_was_with_its_guarantee_worked_out_anew(model, tmp_path):
+def test_a_release_comes_back_with_its_guarantee_recomputed(model, tmp_path):
+    """A release comes back as it was, with its guarantee worked out anew."""
     release, path = model.release_, tmp_path / "release.nc"
     release.save(path)
     again = MomentRelease.load(path)
@@ -40,7 +41,8 @@ def test_a_release_comes_back_as_it_was_with_its_guarantee_worked_out_anew(model
     assert np.array_equal(again.ridge(), release.ridge())
 
 
-def test_a_file_that_promises_more_than_its_noise_gives_proves_nothing(model, tmp_path):
+def test_a_file_that_promises_too_much_proves_nothing(model, tmp_path):
+    """A file that promises more than its noise gives proves nothing."""
     data = model.release_.to_xarray()
     meta = json.loads(data.attrs["release"])
     meta["guarantee"]["proved"]["delta"] /= 2
@@ -118,7 +120,8 @@ def test_a_signature_covers_all_that_is_read(model, tmp_path):
             MomentRelease.load(tmp_path / "changed.nc", key=key)
 
 
-def test_a_model_predicts_as_before_and_its_posterior_can_be_made_again(model, tmp_path):
+def test_a_model_predicts_as_before_and_can_be_refitted(model, tmp_path):
+    """A model predicts as before, and its posterior can be made again."""
     path, X = tmp_path / "model.nc", DATA.test.X
     model.save(path)
     again = MomentAdaptation.load(path)
@@ -153,9 +156,11 @@ def test_what_holds_something_else_is_named(model, tmp_path):
 def test_an_intercept_is_a_weight_inside_the_bound(tmp_path):
     rng = np.random.default_rng(8)
     w = np.array([0.3, -0.2])
-    records = lambda n: (lambda X: Domain(X, X @ w + 0.4 + 0.05 * rng.standard_normal(n)))(
-        rng.uniform(-0.6, 0.6, (n, 2))
-    )
+
+    def records(n):
+        X = rng.uniform(-0.6, 0.6, (n, 2))
+        return Domain(X, X @ w + 0.4 + 0.05 * rng.standard_normal(n))
+
     source, target, test = records(400), records(400), records(200)
     model = MomentAdaptation(epsilon=4.0, intercept=True, row_bound=1.0, draws=50, unsafe_seed=1).fit(source, target)
     assert model.coef_.shape == (2,)

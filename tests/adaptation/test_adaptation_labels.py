@@ -31,7 +31,8 @@ def fitted(seed, source, target, **more):
     return NCnvxAdap(**options | more).fit(source, target)
 
 
-def test_with_little_noise_and_the_same_rows_it_is_the_likelihoods_maximum_with_its_covariance():
+def test_little_noise_gives_the_maximum_and_its_covariance():
+    """With little noise and the same rows, it is the likelihood's maximum with its covariance."""
     _, _, records = simulated(1, n=1500)
     X, y = records.X, records.y
     value = lambda w: np.logaddexp(0, X @ w).sum() - y @ X @ w
@@ -40,18 +41,18 @@ def test_with_little_noise_and_the_same_rows_it_is_the_likelihoods_maximum_with_
     sd = np.sqrt(np.diag(np.linalg.inv((X.T * p * (1 - p)) @ X)))
     other = Domain(X, np.random.default_rng(0).permutation(y))  # labels of the source say nothing
     model = fitted(1, other, records, epsilon=1e5, delta=0.5, lambda_1=50.0, source_weight=0.01, steps=300)
-    found = approximate_posterior(model, other, shift_scale=1e3, draws=4000)
-    assert np.all(np.abs(found.mean - best) < 0.1 * sd)
-    np.testing.assert_allclose(found.w.std(0), sd, rtol=0.1)
+    fitted_posterior = approximate_posterior(model, other, shift_scale=1e3, draws=4000)
+    assert np.all(np.abs(fitted_posterior.mean - best) < 0.1 * sd)
+    np.testing.assert_allclose(fitted_posterior.w.std(0), sd, rtol=0.1)
 
 
 @pytest.fixture(scope="module")
 def fits():
-    found = []
+    fitted_cases = []
     for seed in range(40):
         w, source, target = simulated(seed)
-        found.append((w, source, fitted(seed, source, target, epsilon=1.5)))
-    return found
+        fitted_cases.append((w, source, fitted(seed, source, target, epsilon=1.5)))
+    return fitted_cases
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +73,12 @@ def test_intervals_cover_for_rows_like_the_sources(fits, posteriors):
 
 
 def test_the_test_of_calibration_sees_noise_that_is_left_out(fits):
-    found = []
+    believed = []
     for _, source, model in fits[:20]:
         sd, model.noise_sd_ = model.noise_sd_, model.noise_sd_ / 20
-        found.append(approximate_posterior(model, source))
+        believed.append(approximate_posterior(model, source))
         model.noise_sd_ = sd
-    assert inside(fits[:20], found) < 0.75
+    assert inside(fits[:20], believed) < 0.75
 
 
 @pytest.fixture
@@ -87,7 +88,8 @@ def told():
     return _Published(np.array([3.0, -2.0]), 30, 0.7, X, plus, minus)
 
 
-def test_noisy_gradients_have_the_mean_and_the_covariance_of_their_law(told):
+def test_noisy_gradients_have_the_moments_of_their_law(told):
+    """Noisy gradients have the mean and the covariance of their law."""
     theta = np.array([0.5, -1.0])
     p = expit(told.X @ theta)
     slopes = np.vstack([told.X * told.plus[:, None], told.X * told.minus[:, None]])
@@ -99,19 +101,22 @@ def test_noisy_gradients_have_the_mean_and_the_covariance_of_their_law(told):
     np.testing.assert_allclose(covariance, 30 * each + sample + 0.7 * np.eye(2))
 
 
-def test_what_says_nothing_of_labels_speaks_for_no_size_of_the_shift(told):
+def test_releases_without_labels_favour_no_size_of_shift(told):
+    """A release that says nothing of labels favours no size of the shift."""
     mute = told._replace(minus=told.plus)
-    found = [_laplace(mute, np.zeros(2), size * np.eye(2), np.zeros(2)).log_evidence for size in (0.1, 1.0, 100.0)]
-    np.testing.assert_allclose(found, found[0], atol=1e-9)
+    log_evidence = [
+        _laplace(mute, np.zeros(2), size * np.eye(2), np.zeros(2)).log_evidence for size in (0.1, 1.0, 100.0)
+    ]
+    np.testing.assert_allclose(log_evidence, log_evidence[0], atol=1e-9)
 
 
 def test_without_a_record_weights_follow_the_prior():
     _, source, _ = simulated(0)
     model = fitted(None, source, (np.zeros((0, D)), np.zeros(0)), steps=2)
-    found = approximate_posterior(model, source, shift_scale=50.0, draws=4000)
+    fitted_posterior = approximate_posterior(model, source, shift_scale=50.0, draws=4000)
     centre = public_fit(model.loss_, model._coded(source, model.loss_))
-    large = found.tau > 20  # beside which what the source leaves open is nothing
-    away = np.sum((found.w - centre) ** 2, axis=1) / found.tau**2
+    large = fitted_posterior.tau > 20  # beside which what the source leaves open is nothing
+    away = np.sum((fitted_posterior.w - centre) ** 2, axis=1) / fitted_posterior.tau**2
     assert np.mean(away[large]) == pytest.approx(1.0, abs=0.15)  # ten standard errors
 
 

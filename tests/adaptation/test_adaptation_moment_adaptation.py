@@ -1,4 +1,4 @@
-"""What is made of one release of moments: the posterior, its calibration, its limits."""
+"""Adaptation by one release of moments: the posterior, its calibration, its limits."""
 
 import warnings
 from dataclasses import replace
@@ -84,7 +84,7 @@ def test_a_domain_counts_in_two_ways_and_is_as_likely_as_before():
 
 
 def seen_in(unit):
-    """Of targets times a unit: the prior variances, differences of the log density that chains climb, and the public fit."""
+    """Return, for targets times a unit, prior variances, differences of the chains' log density, and the public fit."""
     data = problems.shifted((400, 150), 0.5, num_features=2, tests=1, seed=2)
     source, target = (Domain(each.X, each.y * unit) for each in (data.source, data.target))
     model = MomentAdaptation(epsilon=3.0, delta=1e-3, row_bound=1.0, target_bound=unit, unsafe_seed=0, draws=2).fit(
@@ -113,7 +113,7 @@ def residuals(seen, N, delta, sigma):
 
 @jax.jit
 def densities(seen, values):
-    """Of the law that chains climb, at ten points of two features: compiled once."""
+    """Compute the log density that chains climb, at ten points of two features: compiled once."""
     return jax.vmap(lambda at: log_density(shift_model.model, (seen,), {}, at)[0])(values)
 
 
@@ -179,22 +179,23 @@ def simulated():
 
 
 def ranks(simulated, change=lambda release: release):
-    found = []
+    ranks_of_truth = []
     for i, (w, sigma, release, prior) in enumerate(simulated):
         post = infer(change(release), prior, ("source", "none"), draws=399, chains=1, seed=i)
-        found.append([*(post.w < w).sum(0), (post.sigma < sigma).sum()])
-    return np.array(found)
+        ranks_of_truth.append([*(post.w < w).sum(0), (post.sigma < sigma).sum()])
+    return np.array(ranks_of_truth)
 
 
 def test_intervals_cover_on_data_from_the_model(simulated):
-    found = ranks(simulated)
+    ranks_of_truth = ranks(simulated)
     for column in range(3):
-        assert uniformity(found[:, column], draws=399, bins=8) > RARE
-    inside = (found[:, :2] >= 20) & (found[:, :2] < 380)
-    assert inside.mean() > 0.9 - FAR * 0.25 / np.sqrt(len(found))  # shares of one target's weights vary by .25
+        assert uniformity(ranks_of_truth[:, column], draws=399, bins=8) > RARE
+    inside = (ranks_of_truth[:, :2] >= 20) & (ranks_of_truth[:, :2] < 380)
+    assert inside.mean() > 0.9 - FAR * 0.25 / np.sqrt(len(ranks_of_truth))  # shares of one target's weights vary by .25
 
 
-def test_the_test_of_calibration_sees_what_the_model_must_not_leave_out(simulated):
+def test_calibration_catches_what_the_model_must_not_leave_out(simulated):
+    """The test of calibration sees what the model must not leave out."""
     quiet = lambda release: replace(release, mechanism=replace(release.mechanism, sd=release.sd / 50))
     unaware = ranks(simulated[:50], quiet)  # of the noise
     assert min(uniformity(unaware[:, column], draws=399, bins=8) for column in range(3)) < 1e-5
@@ -224,7 +225,8 @@ def test_a_release_that_says_nothing_leaves_the_prior(d):
 @pytest.mark.parametrize(
     "law", [(1e-8, 1e-20), (1.0, 2.0), (1.0, 0.1), (1.0, 1e-4), (100.0, 2e4), (100.0, 1.0), (9.0, 54.0)]
 )
-def test_the_size_of_residuals_has_a_density_whatever_a_shift_explains(law):
+def test_residual_sizes_have_a_density_whatever_shifts_explain(law):
+    """The size of residuals has a density, whatever a shift explains."""
     t = np.geomspace(0.02, 1000.0, 4000)
     q = _Explained(*(np.full(len(t), number) for number in law))
     density = np.exp(q.log_size(t**2, 1.0)) / (np.sqrt(2 * np.pi) * SIGMA_SPREAD)
@@ -249,15 +251,15 @@ def test_the_sampler_and_the_grid_agree():
         seen = shift_model.observe(grid.release_, posterior(grid.release_, grid.prior_))
         d, N, delta, sigma = 2, 300 * np.diag([0.06, 0.05]), np.array([0.2, 0.3]), 0.2
         q = delta @ N @ delta / 300
-        found = moments(np.sqrt(q + sigma**2), seen.c, np, ndtr)
-        mean = np.r_[found.kept * N @ delta, 300 * found.square]
-        cross = found.common(q) * N @ delta
+        clipped = moments(np.sqrt(q + sigma**2), seen.c, np, ndtr)
+        mean = np.r_[clipped.kept * N @ delta, 300 * clipped.square]
+        cross = clipped.common(q) * N @ delta
         xr = (
-            found.along(q) * N
-            + found.across(q) * np.outer(N @ delta, N @ delta) / 300
+            clipped.along(q) * N
+            + clipped.across(q) * np.outer(N @ delta, N @ delta) / 300
             + (seen.sd * seen.unit) ** 2 * np.eye(d)
         )
-        full = np.block([[xr, cross[:, None]], [cross[None], 300 * found.spread(q) + 2 * seen.sd**2 * seen.unit**4]])
+        full = np.block([[xr, cross[:, None]], [cross[None], 300 * clipped.spread(q) + 2 * seen.sd**2 * seen.unit**4]])
         from scipy.stats import multivariate_normal
 
         wanted = multivariate_normal(mean, full).logpdf(np.r_[seen.xr, seen.rr]) + 1.5 * np.log(2 * np.pi)
@@ -271,7 +273,7 @@ def test_the_samplers_density_is_that_of_its_laws():
     covariances = seen.axes * seen.values[:, :, None] @ np.swapaxes(seen.axes, 2, 3)
     normal = [[stats.multivariate_normal(m, C) for C in each] for m, each in zip(seen.means, covariances, strict=True)]
     points = {name: np.abs(rng.standard_normal((10, *shape))) / 2 for name, shape in shapes.items()}
-    for i, found in enumerate(densities(seen, points)):
+    for i, log_p in enumerate(densities(seen, points)):
         at = {name: each[i] for name, each in points.items()}
         A = np.diag(np.exp(at["bend"] / np.sqrt(2) * at["diagonal"]))
         A[1, 0] = at["bend"] / np.sqrt(2) * at["below"][0]
@@ -281,7 +283,7 @@ def test_the_samplers_density_is_that_of_its_laws():
         wanted += logsumexp(seen.log_odds + [[law.logpdf(delta) for law in each] for each in normal])
         wanted += Gaussian(2, seen.sd).log_prob(seen.xx, N) + stats.t(4).logpdf(at["diagonal"]).sum()
         wanted += stats.norm.logpdf([at["factor"], *at["below"]]).sum() + stats.halfnorm(0, 0.5).logpdf(at["bend"])
-        assert found == pytest.approx(wanted + stats.norm(0, 0.6).logpdf(at["log_sigma"]), rel=1e-8)
+        assert log_p == pytest.approx(wanted + stats.norm(0, 0.6).logpdf(at["log_sigma"]), rel=1e-8)
 
 
 def test_sizes_of_residuals_weigh_what_likelihood_and_prior_say(monkeypatch):
@@ -364,12 +366,12 @@ def test_tilted_weights_bring_moments_together():
     data = problems.shifted((2000, 4000), 0.0, num_features=3, tests=10, seed=6)
     seen = {"centre": np.array([0.4, -0.2, 0.1]), "residual_bound": 1.0}
     release = release_moments(data.target, epsilon=1e4, delta=0.5, **seen)
-    found = tilted(release, data.source, scale=10.0)
+    weighted = tilted(release, data.source, scale=10.0)
     v = rows(data.source, release.centre, 1.0, 1.0, 2.0**-40)
     gap = lambda q: np.linalg.norm((v.T * q) @ v - release.sigma / 4000)
-    assert gap(found.weights) < 0.1 * gap(np.full(2000, 1 / 2000))
-    assert found.weights.sum() == pytest.approx(1.0)
-    assert 100 < found.records < 2000
+    assert gap(weighted.weights) < 0.1 * gap(np.full(2000, 1 / 2000))
+    assert weighted.weights.sum() == pytest.approx(1.0)
+    assert 100 < weighted.records < 2000
     loud = release_moments(data.target, epsilon=1e-5, delta=1e-9, unsafe_seed=0, **seen)
     assert tilted(loud, data.source, draws=3).records > 1500  # next to nothing is known: next to as it is
     assert isinstance(release.ball(1.0), Ball)
@@ -385,22 +387,23 @@ def tilting(sd, scale, draws):
     phi = v[:, i] * v[:, j]
     middle, spread = phi.mean(axis=0), phi.std(axis=0)
     phi, z = (phi - middle) / spread, (release.sigma[i, j] / 60 - middle) / spread
-    found = tilted(release, source, scale=scale, draws=draws)
+    weighted = tilted(release, source, scale=scale, draws=draws)
     slopes = lambda q: np.linalg.lstsq(np.column_stack([phi, np.ones(200)]), np.log(q), rcond=None)[0][:3]
     noise = (sd * np.array([np.sqrt(2), 1, np.sqrt(2)]) / 60 / spread) ** 2
-    return found, phi, z, noise, slopes
+    return weighted, phi, z, noise, slopes
 
 
 def test_tilted_weights_are_the_mode_of_their_law():
-    found, phi, z, noise, slopes = tilting(sd=3.0, scale=2.0, draws=1)
-    C = np.cov(phi.T, aweights=found.weights, ddof=0)
-    pull = C @ np.linalg.solve(np.cov(phi.T, ddof=0) / 60 + np.diag(noise), z - found.weights @ phi)
-    np.testing.assert_allclose(pull, slopes(found.weights) / 2.0**2, atol=1e-5)
+    weighted, phi, z, noise, slopes = tilting(sd=3.0, scale=2.0, draws=1)
+    C = np.cov(phi.T, aweights=weighted.weights, ddof=0)
+    pull = C @ np.linalg.solve(np.cov(phi.T, ddof=0) / 60 + np.diag(noise), z - weighted.weights @ phi)
+    np.testing.assert_allclose(pull, slopes(weighted.weights) / 2.0**2, atol=1e-5)
 
 
-def test_draws_of_tilted_weights_are_as_wide_as_the_prior_where_nothing_is_known():
-    found, *_, slopes = tilting(sd=1e6, scale=0.3, draws=3000)
-    np.testing.assert_allclose(slopes(found.draws.T).std(axis=1), 0.3, rtol=0.1)  # eight standard errors
+def test_draws_of_tilted_weights_are_as_wide_as_the_prior():
+    """Draws of tilted weights are as wide as the prior where nothing is known."""
+    weighted, *_, slopes = tilting(sd=1e6, scale=0.3, draws=3000)
+    np.testing.assert_allclose(slopes(weighted.draws.T).std(axis=1), 0.3, rtol=0.1)  # eight standard errors
 
 
 def test_dependent_columns_are_no_doubt_about_the_public_fit():
@@ -444,7 +447,8 @@ def test_a_table_in_its_own_units_is_scaled_by_the_public_one():
         assert getattr(model.release_, name) == getattr(other.release_, name)
 
 
-def test_units_of_the_table_change_nothing_but_the_units_of_weights():
+def test_units_of_the_table_change_only_units_of_weights():
+    """Units of the table change nothing but the units of weights."""
     (X, y), (P, t) = in_own_units(300, 0), in_own_units(100, 1)
     units = np.array([2.0**-50, 2.0**20, 2.0**90])
     fit = lambda a, b: MomentAdaptation(epsilon=1.0, delta=1e-3, unsafe_seed=0, draws=20).fit(a, b)
@@ -463,7 +467,8 @@ def test_bounds_that_are_named_leave_the_table_as_it_is():
     np.testing.assert_array_equal(model.release_.centre, robust(DATA.source.bounded(1.0, 1.0)).w)
 
 
-def test_bounds_that_cut_the_public_records_are_spoken_of_and_those_of_the_private_ones_are_not():
+def test_only_bounds_that_cut_public_records_are_mentioned():
+    """Bounds that cut public records are mentioned, and those that cut private ones are not."""
     source, target = in_own_units(200, 0), (in_own_units(50, 1)[0] * 1e6, np.full(50, 1e6))
     for model in (
         MomentAdaptation(row_bound=9e5, target_bound=1.0, delta=1e-2, draws=5),
@@ -495,7 +500,8 @@ def test_bounds_that_cut_the_public_records_are_spoken_of_and_those_of_the_priva
         model.fit(*within)
 
 
-def test_without_public_records_it_is_said_that_bounds_are_a_guess():
+def test_without_public_records_bounds_are_called_a_guess():
+    """Without public records, bounds are called a guess."""
     with pytest.warns(UserWarning, match="row_bound and target_bound: taken to be 1, as there is no public record"):
         MomentAdaptation(delta=1e-2, draws=5).fit(None, DATA.target)
     MomentAdaptation(row_bound=1.0, target_bound=1.0, delta=1e-2, draws=5).fit(None, DATA.target)
@@ -509,8 +515,11 @@ NEXT_TO_NOTHING = "source: residuals of the public fit are almost zero"
 @pytest.mark.parametrize("epsilon", [1.0, 50.0, 1e4])
 @pytest.mark.parametrize("bounds", [{}, AS_THEY_COME, {"intercept": True}], ids=["scaled", "named", "intercept"])
 @pytest.mark.parametrize("noise", [0.0, 1e-8])
-def test_public_residuals_of_nothing_are_no_reason_to_fail_after_the_charge(noise, bounds, epsilon):
-    """Whatever the private targets are; exact ones had probabilities that were NaN."""
+def test_zero_public_residuals_do_not_fail_after_the_charge(noise, bounds, epsilon):
+    """Public residuals of zero are no reason to fail after the charge.
+
+    Whatever the private targets are; exact ones had probabilities that were NaN.
+    """
     rng = np.random.default_rng(7)
     X = 0.3 * rng.standard_normal((300, 3))
     y = X @ np.array([0.5, -0.2, 0.1])
@@ -530,7 +539,8 @@ def test_public_residuals_of_nothing_are_no_reason_to_fail_after_the_charge(nois
         assert np.max(np.abs(model.predict(X[private]) - y[private])) < 1e-5
 
 
-def test_the_release_itself_says_where_public_residuals_are_no_measure_of_private_ones():
+def test_the_release_warns_of_unlike_public_residuals():
+    """The release itself says where public residuals are no measure of private ones."""
     rng = np.random.default_rng(7)
     X = 0.3 * rng.standard_normal((500, 3))
     y = X @ np.array([0.5, -0.2, 0.1])
@@ -544,7 +554,8 @@ def test_the_release_itself_says_where_public_residuals_are_no_measure_of_privat
 
 
 @pytest.mark.parametrize("bounds", [{}, AS_THEY_COME], ids=["scaled", "named"])
-def test_public_targets_that_never_vary_say_nothing_of_the_size_of_residuals(bounds):
+def test_constant_public_targets_say_nothing_of_residual_sizes(bounds):
+    """Public targets that never vary say nothing of the size of residuals."""
     rng = np.random.default_rng(8)
     X = 0.3 * rng.standard_normal((500, 3))
     own = X @ np.array([0.5, -0.2, 0.1]) + 0.1 * rng.standard_normal(500)
@@ -556,8 +567,11 @@ def test_public_targets_that_never_vary_say_nothing_of_the_size_of_residuals(bou
 
 
 @pytest.mark.parametrize("bounds", [{}, {"row_bound": 6.0, "target_bound": 99.0}], ids=["scaled", "named"])
-def test_the_release_itself_says_where_private_targets_are_on_another_level(bounds):
-    """Residuals are then cut on one side, which the model of the cuts does not know; a wider cut leaves them whole."""
+def test_the_release_warns_of_private_targets_elsewhere(bounds):
+    """The release itself says where private targets are on another level.
+
+    Residuals are then cut on one side, which the model of the cuts does not know; a wider cut leaves them whole.
+    """
     rng = np.random.default_rng(9)
 
     def records(n, level):

@@ -17,7 +17,8 @@ DATA = problems.shifted((400, 150), 0.5, num_features=3, tests=400, seed=2)
 
 
 @pytest.mark.parametrize(("sigma", "c"), [(0.2, 0.25), (0.1, 5.0)])
-def test_moments_of_clipped_residuals_are_those_of_simulated_records(sigma, c):
+def test_clipped_residual_moments_are_those_of_simulation(sigma, c):
+    """Moments of clipped residuals are those of simulated records."""
     n, repetitions, delta = 150, 6000, np.array([0.5, -0.2])
     N = n * np.array([[0.3, 0.1], [0.1, 0.2]])
     Z = RNG.standard_normal((repetitions, n, 2))
@@ -27,19 +28,19 @@ def test_moments_of_clipped_residuals_are_those_of_simulated_records(sigma, c):
     psi = np.clip(X @ delta + sigma * RNG.standard_normal((repetitions, n)), -c, c)
     xr, rr = np.einsum("rni,rn->ri", X, psi), (psi**2).sum(1)
     q = delta @ N @ delta / n
-    found, Nd = moments(np.sqrt(q + sigma**2), c, np, ndtr), N @ delta
+    clipped, Nd = moments(np.sqrt(q + sigma**2), c, np, ndtr), N @ delta
     se = np.sqrt(1 / repetitions)
-    assert np.all(np.abs(xr.mean(0) - found.kept * Nd) < FAR * se * xr.std(0) + 5e-3 * np.abs(Nd))
-    assert rr.mean() == pytest.approx(n * found.square, rel=5e-3)
-    expected = found.along(q) * N + found.across(q) * np.outer(Nd, Nd) / n
+    assert np.all(np.abs(xr.mean(0) - clipped.kept * Nd) < FAR * se * xr.std(0) + 5e-3 * np.abs(Nd))
+    assert rr.mean() == pytest.approx(n * clipped.square, rel=5e-3)
+    expected = clipped.along(q) * N + clipped.across(q) * np.outer(Nd, Nd) / n
     np.testing.assert_allclose(np.cov(xr.T), expected, atol=0.1 * np.trace(expected))
     assert np.trace(np.cov(xr.T)) == pytest.approx(np.trace(expected), rel=0.06)
-    assert rr.var() == pytest.approx(n * found.spread(q), rel=0.1)
+    assert rr.var() == pytest.approx(n * clipped.spread(q), rel=0.1)
     cross = np.array([np.cov(xr[:, i], rr)[0, 1] for i in (0, 1)])
-    scale = np.sqrt(n * found.spread(q) * np.diag(expected))
-    assert np.all(np.abs(cross - found.common(q) * Nd) < 0.06 * scale)
+    scale = np.sqrt(n * clipped.spread(q) * np.diag(expected))
+    assert np.all(np.abs(cross - clipped.common(q) * Nd) < 0.06 * scale)
     if c == 5.0:
-        assert [found.along(q), found.across(q), found.common(q)] == pytest.approx(
+        assert [clipped.along(q), clipped.across(q), clipped.common(q)] == pytest.approx(
             [sigma**2, 0, 2 * sigma**2], abs=1e-9
         )
 
@@ -88,7 +89,8 @@ def test_a_poisoned_record_changes_nothing_but_its_own_place():
     assert np.trace(huge.sigma - wanted) <= LONGEST**2 * 150
 
 
-def test_nobody_tells_two_records_apart_better_than_the_noise_allows():
+def test_records_are_told_apart_no_better_than_noise_allows():
+    """Nobody tells two records apart better than the noise allows."""
     law = release_moments(DATA.target, **options()).mechanism
     b = WEIGHT
     worst = (
@@ -109,7 +111,8 @@ def test_nobody_tells_two_records_apart_better_than_the_noise_allows():
         assert np.linalg.norm(np.outer(a, a) - np.outer(b, b)) / (np.sqrt(2) * law.sd) <= mu
 
 
-def test_the_weight_of_residuals_spends_less_of_the_budget_on_residuals_than_it_gains_on_features():
+def test_the_residual_weight_gains_more_than_it_spends():
+    """The weight of residuals spends less of the budget on residuals than it gains on features."""
     out = release_moments(DATA.target, **options())
     even = 2.0 / out.mechanism.mu("replace")  # of all entries, were residuals as long as rows
     assert out.sd == pytest.approx(25 / 32 * even)
@@ -117,7 +120,8 @@ def test_the_weight_of_residuals_spends_less_of_the_budget_on_residuals_than_it_
     assert LONGEST**2 == 1 + WEIGHT**2  # in bits: a record is not longer than the noise allows for
 
 
-def test_it_is_charged_once_in_its_own_unit_and_mistakes_cost_nothing():
+def test_it_is_charged_once_and_mistakes_cost_nothing():
+    """It is charged once, in its own unit, and mistakes cost nothing."""
     book = Ledger(epsilon=1.0, delta=1e-2, unit="target record")
     model = MomentAdaptation(epsilon=0.9, delta=1e-2, ledger=book).fit(DATA.source, DATA.target)
     assert len(book.charges()) == 1

@@ -55,7 +55,8 @@ def test_a_sum_is_that_of_gradients_shortened_one_by_one():
         )  # scores that all rise by as much change nothing
 
 
-def test_another_record_moves_a_sum_by_no_more_than_the_noise_is_for_and_no_other_records_bits():
+def test_a_record_moves_a_sum_within_bounds_and_no_other_bits():
+    """Another record moves a sum by no more than the noise is for, and changes no bit of other records."""
     law = descent.law(1, LOSS.size(D) + 40, 2, 4.0)
     h, zero = descent.grid(law), np.zeros((1, LOSS.size(D) + 40))
     moved = []
@@ -106,7 +107,8 @@ def test_it_learns_what_no_line_can_and_adapts():
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_poisoned_record_counts_as_one_of_zeros_and_a_long_one_as_one_of_length_r():
+def test_poisoned_records_are_zeros_and_long_ones_are_cut():
+    """A poisoned record counts as one of zeros, and a long one as one of length r."""
     options = {"epsilon": 1.0, "delta": 1e-3, "steps": 4, "hidden": H, "unsafe_seed": 1}
     fit = lambda X, y, discrepancy=0.0: NetworkAdap(**options, discrepancy=discrepancy).fit(SOURCE, (X, y)).coef_
     zero = TARGET.X.copy()

@@ -1,4 +1,4 @@
-"""What theorems, other programs and earlier measurements say of private adaptation, beside what each part's tests check."""
+"""Private adaptation beside theorems, other programs and earlier measurements; each part has tests of its own."""
 
 from dataclasses import replace
 
@@ -36,7 +36,8 @@ def labelled(records):
 
 
 @pytest.mark.parametrize(("epsilon", "total"), [(1.0, 0.62), (10.0, 8.65)])
-def test_another_library_composes_discrepancy_and_descent_to_the_same_total(epsilon, total):
+def test_another_library_composes_to_the_same_total(epsilon, total):
+    """Another library composes discrepancy and descent to the same total."""
     half = epsilon / 2
     noise = np.sqrt(2 * np.log(300)) / half  # of sensitivity 1: mu = eps / sqrt(2 log(3 / delta))
     steps = from_gaussian_mechanism(noise, value_discretization_interval=1e-3)
@@ -45,7 +46,8 @@ def test_another_library_composes_discrepancy_and_descent_to_the_same_total(epsi
     assert accounting.printed_total(epsilon, 0.01) == pytest.approx(total, abs=0.005)
 
 
-def test_the_best_attack_finds_no_more_than_is_promised_and_breaks_what_is_not():
+def test_the_best_attack_breaks_only_what_is_not_promised():
+    """The best attack finds no more than is promised, and breaks what is not promised."""
     play = {"trials": 4000, "progress_bar": False}
     one = MomentAdaptation(epsilon=1.0, delta=0.05, draws=2).fit(DATA.source, DATA.target)
     steps = CnvxAdap(epsilon=1.0, delta=0.05, steps=4, discrepancy=0.0).fit(DATA.source, DATA.target)
@@ -81,13 +83,14 @@ def test_frozen_weights_descend_as_far_as_the_theorem_says():
     assert 0 < np.mean(gaps) < bound < F(np.zeros(3)) + 1
 
 
-def test_the_printed_classifier_is_as_stationary_as_the_theorem_says():
+def test_the_printed_classifier_is_as_stationary_as_stated():
+    """The printed classifier is as stationary as the theorem says."""
     sizes, loss, J, T = Sizes(300, 200, 0.4), Logistic(1.0, 2.0), Smoothed(0.5, 0.05, 0.05, 60.0), 12
     data = problems.two_sources((300, 200), num_features=3, tests=2, seed=1)
     sign = lambda each: Domain(each.X, np.where(each.y > 0, 1.0, -1.0))
     source, target, beta = sign(data.source), sign(data.target), bounds.smoothness(loss, J, sizes)
     bound = bounds.stationarity(loss, J, sizes, epsilon=4.0, delta=0.01, steps=T, num_features=3)[0]
-    problem, q0, found = Problem(source, target, loss, sizes, 0.0), sizes.start, []
+    problem, q0, mappings = Problem(source, target, loss, sizes, 0.0), sizes.start, []
     ratio = accounting.printed_noise(4.0, 0.01, T)
     for seed in range(4):
         noise = ratio * np.random.default_rng(seed).standard_normal((T, 3 + 200))
@@ -100,22 +103,24 @@ def test_the_printed_classifier_is_as_stationary_as_the_theorem_says():
             w, u, before = path.w[-1], total - before, total
             L = problem.losses(w)
             by_w = problem.rows[0].T @ (q0 / u * loss.slopes(w, *problem.rows)[:, 0])
-            found.append(bounds.gradient_mapping((w, u), (by_w, J.slopes(u, L, q0)), beta, sizes, 2.0))
-    assert 0 < np.mean(found) < bound
+            mappings.append(bounds.gradient_mapping((w, u), (by_w, J.slopes(u, L, q0)), beta, sizes, 2.0))
+    assert 0 < np.mean(mappings) < bound
 
 
-def test_the_optimum_of_the_trimmed_objective_is_the_one_that_scipy_finds():
+def test_the_trimmed_optimum_is_scipys():
+    """The optimum of the trimmed objective is the one that SciPy finds."""
     source, target = labelled(DATA.source), labelled(DATA.target)
     X, y = np.vstack([source.X, target.X]), 2 * np.r_[source.y, target.y] - 1
     q0 = Sizes(40, 15, 0.4).start
     for most, slack in ((5.0, 1e-6), (1.2, 1e-6), (0.8, 0.005)):  # J is not convex, and the last has several hollows
         J = lambda w, most=most: float(q0 @ np.minimum(np.logaddexp(0, -y * (X @ descent.project(w, 5.0))), most))
         model = NCnvxAdap(epsilon=None, lambda_1=most, discrepancy=0.0, source_weight=0.4, weight_bound=5.0)
-        found = differential_evolution(J, [(-5, 5)] * 3, rng=0, maxiter=100, popsize=10, tol=1e-8).fun
-        assert J(model.fit(source, target).coef_) <= found * (1 + slack)
+        lowest = differential_evolution(J, [(-5, 5)] * 3, rng=0, maxiter=100, popsize=10, tol=1e-8).fun
+        assert J(model.fit(source, target).coef_) <= lowest * (1 + slack)
 
 
-def test_a_probabilistic_program_with_the_objective_as_its_energy_has_the_same_mode():
+def test_a_probabilistic_program_has_the_same_mode():
+    """A probabilistic program with the objective as its energy has the same mode."""
     sizes, penalties = Sizes(40, 15, 0.4), Convex(0.02)
     problem = Problem(DATA.source, DATA.target, Squared(1.0, 1.5), sizes, 0.1)
     best, q0 = optimum(problem, penalties, np.zeros(3)), sizes.start
@@ -134,13 +139,16 @@ def test_a_probabilistic_program_with_the_objective_as_its_energy_has_the_same_m
     with jax.enable_x64(True):
         both = jax.jit(jax.value_and_grad(energy))
         options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000}
-        found = minimize(both, np.r_[np.zeros(3), np.full(55, 0.5)], jac=True, method="L-BFGS-B", options=options)
-    assert found.fun == pytest.approx(best.objective, rel=1e-6)
-    np.testing.assert_allclose(found.x[:3], best.w, atol=1e-3)
-    np.testing.assert_allclose(1 + found.x[3:] ** 2, best.weights, rtol=0.02)
+        lowest_point = minimize(
+            both, np.r_[np.zeros(3), np.full(55, 0.5)], jac=True, method="L-BFGS-B", options=options
+        )
+    assert lowest_point.fun == pytest.approx(best.objective, rel=1e-6)
+    np.testing.assert_allclose(lowest_point.x[:3], best.w, atol=1e-3)
+    np.testing.assert_allclose(1 + lowest_point.x[3:] ** 2, best.weights, rtol=0.02)
 
 
-def test_without_a_shift_it_is_as_good_as_pooling_and_far_sources_lose_their_weight():
+def test_without_a_shift_it_pools_and_far_sources_lose_weight():
+    """Without a shift it is as good as pooling, and far sources lose their weight."""
     same = problems.shifted((400, 100), 0.0, num_features=3, tests=2000, seed=2)
     options = {"epsilon": None, "discrepancy": 0.0, "source_weight": 0.8, "kappa_1": 0.2}
     pooled = error(Unprotected("pooled").fit(same.source, same.target), same)
@@ -172,7 +180,8 @@ def test_without_noise_a_fit_is_a_function_of_its_arguments():
     )
 
 
-def test_errors_on_the_written_down_generator_are_those_that_were_measured():
+def test_errors_on_the_fixed_generator_are_those_measured():
+    """Errors on the fixed generator are those that were measured."""
     measured = {"least squares": 0.028, "least absolute": 0.018, "one release": 0.018}  # 300 public records, 60 private
     fits = {name: [] for name in measured}
     for seed in range(effort(20, 40)):

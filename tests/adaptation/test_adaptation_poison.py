@@ -63,7 +63,8 @@ def replaced(target, x, y):
 
 # a network's records of no number and of no label are records of zeros in test_adaptation_network.py
 @pytest.mark.parametrize("name", [*list(PRIVATE)[:-1], pytest.param("network", marks=pytest.mark.evidence)])
-def test_a_record_that_is_no_number_is_one_record_whatever_it_holds(name):
+def test_a_record_that_is_no_number_is_one_record(name):
+    """A record that is no number is one record, whatever it holds."""
     kind, options = PRIVATE[name]
     source, target = records(kind)
     fit = lambda rows: kind(epsilon=1.0, delta=1e-2, unsafe_seed=1, **options).fit(source, rows).coef_
@@ -85,7 +86,8 @@ CELLS = ["4711 Main Street", None, "", 10**400, -(10**400), 1 + 2j, Hostile(), [
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: type(cell).__name__)
-def test_any_object_in_a_cell_is_one_record_of_zeros_and_no_other_cell_is_read_otherwise(cell):
+def test_any_object_in_a_cell_changes_one_record_alone(cell):
+    """Any object in a cell becomes one record of zeros, and no other cell is read otherwise."""
     others = [0.1, np.float32(0.1), 2**62 + 1, True, "0.1", np.longdouble("0.1"), 3]
     spoilt = np.empty((8, 2), dtype=object)
     spoilt[:, 0], spoilt[:, 1] = 1.0, [*others, 0.25]

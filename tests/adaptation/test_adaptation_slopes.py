@@ -25,14 +25,16 @@ def calmer(seed, d=6, least=0.4):
     return kinds
 
 
-def test_where_targets_vary_less_slopes_are_believed_to_be_smaller(monkeypatch):
+def test_less_varied_targets_suggest_smaller_slopes(monkeypatch):
+    """Slopes are believed to be smaller where targets vary less."""
+
     def errors():
         for seed in range(8):
             source, target, test = calmer(seed)
-            found = MomentAdaptation(**AS_THEY_COME, epsilon=0.5, delta=1e-2, unsafe_seed=seed, draws=200).fit(
+            fitted = MomentAdaptation(**AS_THEY_COME, epsilon=0.5, delta=1e-2, unsafe_seed=seed, draws=200).fit(
                 source, target
             )
-            grid = posterior(found.release_, found.prior_)
+            grid = posterior(fitted.release_, fitted.prior_)
             yield np.mean((test.y - test.X @ grid.mean) ** 2) - 0.12**2
 
     with_both = np.array(list(errors()))
@@ -42,11 +44,12 @@ def test_where_targets_vary_less_slopes_are_believed_to_be_smaller(monkeypatch):
 
 def test_the_size_of_the_noise_is_read_off_the_release():
     source, target, _ = calmer(0)
-    found = MomentAdaptation(**AS_THEY_COME, epsilon=4.0, delta=1e-2, unsafe_seed=0).fit(source, target)
-    assert posterior(found.release_, found.prior_).typical_sigma == pytest.approx(0.12, rel=0.15)
+    fitted = MomentAdaptation(**AS_THEY_COME, epsilon=4.0, delta=1e-2, unsafe_seed=0).fit(source, target)
+    assert posterior(fitted.release_, fitted.prior_).typical_sigma == pytest.approx(0.12, rel=0.15)
 
 
-def test_a_fit_takes_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
+def test_a_fit_takes_one_thread_and_restores_the_others(monkeypatch):
+    """A fit takes one thread, and leaves the others as they were."""
     threads = lambda: {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
     inside = []
     for room, name in ((conditional, "_domain"), (public_fit, "huber")):

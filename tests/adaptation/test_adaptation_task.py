@@ -52,7 +52,7 @@ def shared(tasks=400, scaling="none", features=tuple(range(D))):
 
 
 def records(seed, n=100, tau=0.5, sigma=0.2, root=ROOT):
-    """Of a task whose weights are like the others'."""
+    """Simulate records of a task whose weights are like the others'."""
     rng = np.random.default_rng(seed)
     w = tau * root @ rng.standard_normal(D) / np.sqrt(D)
     X = 0.3 * rng.standard_normal((n, D))
@@ -60,7 +60,8 @@ def records(seed, n=100, tau=0.5, sigma=0.2, root=ROOT):
     return w, Domain(X, X @ w + sigma * rng.standard_normal(n))
 
 
-def test_with_little_noise_it_is_the_ridge_posterior_with_that_covariance():
+def test_little_noise_gives_the_ridge_posterior():
+    """With little noise, it is the ridge posterior with that covariance."""
     _, target = records(1, n=60, sigma=0.4)
     X, y, flat = target.X, target.y, np.eye(D) / (2 * D)
     release = release_moments(target, centre=np.zeros(D), residual_bound=5.0, epsilon=1e5, delta=0.5)
@@ -104,7 +105,8 @@ def test_with_little_noise_it_is_the_ridge_posterior_with_that_covariance():
     np.testing.assert_allclose(np.sqrt(np.diag(C)), sd, rtol=0.25)
 
 
-def test_a_prior_has_the_scale_of_the_identity_whatever_the_scaling():
+def test_a_prior_has_the_identitys_scale_whatever_the_scaling():
+    """A prior has the scale of the identity, whatever the scaling is."""
     moment = np.diag([1.0, 4.0, 0.25, 1.0, 2.0]) + 0.1
     for power in (0.0, -0.5, -0.25):
         T = task_prior.covariance(OMEGA, moment, power)
@@ -116,21 +118,22 @@ def test_a_prior_has_the_scale_of_the_identity_whatever_the_scaling():
     np.testing.assert_allclose(with_one[:D, :D], T)
 
 
-def test_other_tasks_share_the_odds_of_one_domain_as_their_power_has_it(monkeypatch):
+def test_other_tasks_share_the_odds_of_one_domain(monkeypatch):
+    """Other tasks share the odds of one domain, in proportion to their power's weights."""
     omegas, weights = np.stack([np.eye(D), OMEGA, OMEGA**2]), np.array([1.0, 2.0, 5.0])
     monkeypatch.setattr("mpmtl_prob.inference.owner.methods.raised_shapes", lambda *_: (omegas, weights))
     release = release_moments(records(1)[1], centre=np.zeros(D), residual_bound=5.0, epsilon=1.0, delta=0.01)
     two = np.stack(2 * [np.eye(D)])  # a public domain, and none
     prior = Prior(np.zeros((2, D)), 0 * two, two, np.ones(2), 0.4, np.eye(D), *np.zeros((2, 2)), np.zeros((2, D)))
-    found, count = task_prior.beside(prior, shared(), release, power=None, intercept=False, target_bound=1.0)
+    beside, count = task_prior.beside(prior, shared(), release, power=None, intercept=False, target_bound=1.0)
     assert count == 3
-    np.testing.assert_allclose(np.exp(found.log_odds), [0.49, *(0.49 * weights / 8), 0.02])
+    np.testing.assert_allclose(np.exp(beside.log_odds), [0.49, *(0.49 * weights / 8), 0.02])
     xx, noise = release.xx, release.sd * release.row_bound**2
     moment = shape(xx, noise, release.num_records, prior.second_moment).mean / release.num_records
-    np.testing.assert_allclose(found.shapes[1:4], [task_prior.covariance(omega, moment, 0.0) for omega in omegas])
-    assert not np.any(found.means)
-    assert not np.any(found.covariances)
-    assert not np.any(found.same)  # as the public domain above; a task's weights are never the others' own
+    np.testing.assert_allclose(beside.shapes[1:4], [task_prior.covariance(omega, moment, 0.0) for omega in omegas])
+    assert not np.any(beside.means)
+    assert not np.any(beside.covariances)
+    assert not np.any(beside.same)  # as the public domain above; a task's weights are never the others' own
 
 
 def drawn(seed, power=None):
@@ -145,7 +148,7 @@ def drawn(seed, power=None):
 
 
 def ranks(power, assumed, seeds):
-    found = []
+    ranks_of_truth = []
     for seed in range(seeds):
         w, target = drawn(seed, power)
         model = MomentAdaptation(
@@ -158,26 +161,28 @@ def ranks(power, assumed, seeds):
             chains=1,
             unsafe_seed=seed,
         )
-        found.append((model.fit(shared(), target).posterior_.w < w).sum(0))
-    return np.array(found)
+        ranks_of_truth.append((model.fit(shared(), target).posterior_.w < w).sum(0))
+    return np.array(ranks_of_truth)
 
 
 @pytest.mark.parametrize("power", [None, pytest.param(1.0, marks=pytest.mark.evidence)])
 def test_intervals_cover_for_tasks_like_the_others(power):
-    found = ranks(power, power, effort(26, 40))
+    ranks_of_truth = ranks(power, power, effort(26, 40))
     for column in range(D):
-        assert uniformity(found[:, column], draws=399, bins=effort(4, 8)) > RARE
-    inside = (found >= 20) & (found < 380)
-    assert inside.mean() > 0.9 - FAR * 0.17 / np.sqrt(len(found))  # shares of one target's weights vary by .17
+        assert uniformity(ranks_of_truth[:, column], draws=399, bins=effort(4, 8)) > RARE
+    inside = (ranks_of_truth >= 20) & (ranks_of_truth < 380)
+    assert inside.mean() > 0.9 - FAR * 0.17 / np.sqrt(len(ranks_of_truth))  # shares of one target's weights vary by .17
 
 
-def test_the_test_of_calibration_sees_a_covariance_that_is_too_sharp():
-    found = ranks(1.0, 3.0, effort(24, 40))
-    assert np.mean((found >= 20) & (found < 380)) < 0.75
+def test_calibration_catches_a_covariance_that_is_too_sharp():
+    """The test of calibration sees a covariance that is too sharp."""
+    ranks_of_truth = ranks(1.0, 3.0, effort(24, 40))
+    assert np.mean((ranks_of_truth >= 20) & (ranks_of_truth < 380)) < 0.75
 
 
 @pytest.mark.evidence  # it is their covariance that a prior has the shape of, and its intervals are as wide as errors are
-def test_what_others_share_is_worth_having_and_costs_their_unit_alone():
+def test_what_others_share_helps_and_costs_only_their_unit():
+    """Other tasks' release is worth having, and costs their unit alone."""
     fits = {"others": shared(), "nobody": None}
     errors = {
         name: np.mean(
@@ -222,25 +227,27 @@ def test_two_promises_each_in_its_unit_and_no_ledger_adds_them():
     assert 1.0 < mp.privacy.compute_epsilon(6e-3, laws) < 2.0
 
 
-def test_other_tasks_may_stand_beside_public_domains_and_a_file_keeps_both_promises(tmp_path):
+def test_tasks_beside_domains_keep_both_promises_in_files(tmp_path):
+    """Other tasks may stand beside public domains, and a file keeps both promises."""
     rng = np.random.default_rng(4)
     _, target = records(4, n=300)
     far = Domain(
         target.X[:80], np.clip(target.X[:80] @ np.array([-0.9, 0.9, 0.9, 0, 0]), -1, 1) + 0.1 * rng.standard_normal(80)
     )
     model = MomentAdaptation(epsilon=5.0, delta=1e-3, unsafe_seed=1).fit({"registry": far, "clinics": shared()}, target)
-    found = model.posterior_.domain_weights
-    assert list(found) == ["registry", "clinics", "none"]
-    assert sum(found.values()) == pytest.approx(1.0)
-    assert found["clinics"] > found["registry"]
+    domain_weights = model.posterior_.domain_weights
+    assert list(domain_weights) == ["registry", "clinics", "none"]
+    assert sum(domain_weights.values()) == pytest.approx(1.0)
+    assert domain_weights["clinics"] > domain_weights["registry"]
     model.save(tmp_path / "model.nc")
     again = MomentAdaptation.load(tmp_path / "model.nc")
     assert again.guarantees_ == model.guarantees_
-    assert again.posterior_.domain_weights == found
+    assert again.posterior_.domain_weights == domain_weights
 
 
 @pytest.mark.filterwarnings("ignore:features. those of source .* have no names")
-def test_an_intercept_is_the_targets_own_and_scaled_messages_are_rescaled():
+def test_intercepts_are_the_targets_own_and_messages_rescaled():
+    """An intercept is the target's own, and scaled messages are rescaled."""
     w, target = records(5, n=400)
     moved = Domain(target.X, target.y + 0.4, tuple("abcde"))
     model = MomentAdaptation(epsilon=20.0, delta=1e-3, intercept=True, row_bound=1.0, target_bound=2.0, unsafe_seed=2)

@@ -184,7 +184,7 @@ def sums_of_rounds(rng: np.random.Generator, number: int, longest: float) -> Ite
 
 
 def pure_rounds(rng: np.random.Generator, number: int, longest: float) -> Iterator[Case]:
-    """Of equal rounds the sum is exact; of two sizes it is a sum of such sums."""
+    """Yield rounds of pure laws beside exact sums: of equal rounds, and of rounds of two sizes."""
     for i in range(number):
         rounds = int(longest) if i == 0 else int(log_uniform(rng, 1, longest))
         each = log_uniform(rng, 0.02, 2.0) / math.sqrt(rounds)
@@ -285,11 +285,9 @@ def positive(rng: np.random.Generator, number: int) -> Iterator[Case]:
             eps = float(rng.uniform(5, 600))
         else:
             law = laws.Wishart(3, 2 + 2 * log_uniform(rng, 2.0, 500.0), 0.05)
-            mechanisms, eps, what = (
-                (law,) * min(rounds, 2000),
-                float(rng.uniform(1, 40)),
-                "beside a share that is infinite",
-            )
+            mechanisms = (law,) * min(rounds, 2000)
+            eps = float(rng.uniform(1, 40))
+            what = "beside a share that is infinite"
         said = compute_delta(eps, mechanisms, "zero_out")
         yield Case(POSITIVE, said > 0, f"{len(mechanisms)} of {mechanisms[0]} at {eps!r}, {what}: {said!r} said")
 

@@ -99,8 +99,8 @@ def broken(way: str, mechanism: Any, sound: Any, rng: np.random.Generator) -> Ca
     claim = audit.own_claim(sound, adjacency=adjacency)
     if isinstance(sound, laws.Quantile):
         claim = Bound(sound.epsilon, 0.0, adjacency)
-    found = audit.likelihood_ratio(mechanism, claim, progress_bar=False, seed=int(rng.integers(2**31)))
-    return Case(way, found.broken, f"{sound}, {adjacency}: {found.verdict}")
+    report = audit.likelihood_ratio(mechanism, claim, progress_bar=False, seed=int(rng.integers(2**31)))
+    return Case(way, report.broken, f"{sound}, {adjacency}: {report.verdict}")
 
 
 def scaled(law: Any, factor: float) -> Any:

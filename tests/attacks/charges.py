@@ -120,7 +120,7 @@ def _ended(door: Any, **bad: Any) -> Outcome:
 
 
 def _answers() -> Iterator[Case]:
-    """What cannot answer must not be paid for; of what answers something else, the rounds so far must be kept."""
+    """Yield answers that are none, which must not be paid for, and wrong ones, which must keep the rounds so far."""
     rng = np.random.default_rng(0)
     tasks, others = (
         mp.TaskData.from_lists(list(rng.standard_normal((m, 5, 2))), list(rng.standard_normal((m, 5)))) for m in (6, 4)

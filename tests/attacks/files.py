@@ -171,7 +171,7 @@ def _true(epsilon: float, laws: tuple[Any, ...], adjacency: str) -> float:
 
 
 def _more(honest: Honest, read: Any) -> str:
-    """What is read says more than what was written; empty if it does not."""
+    """Name the claims that a file makes once it is read and did not make when it was written; empty if none."""
     proved, unit = read.guarantee.proved, Unit.of(honest.made.guarantee.unit)
     if not honest.exact and read.guarantee.arithmetic != DOUBLES:
         return f"arithmetic {read.guarantee.arithmetic!r} of sums in doubles"
@@ -192,7 +192,7 @@ def _more(honest: Honest, read: Any) -> str:
 
 
 def _tried(way: str, honest: Honest, what: str, load: Callable[[], Any]) -> Case:
-    """Whether what is read says no more; a ValueError has refused."""
+    """Check that a file claims no more when it is read; a ValueError counts as a refusal."""
     try:
         more = _more(honest, load())
     except ValueError:

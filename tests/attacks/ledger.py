@@ -95,7 +95,7 @@ def _spend(path: Path, charges: int) -> Ledger:
 
 
 def _refused(act: Callable[[], object]) -> str:
-    """What a named error says, else nothing."""
+    """Return the text of a named error, or an empty one where there is none."""
     try:
         act()
     except BudgetExceeded:  # of whatever ledger is counted there
@@ -122,7 +122,7 @@ def _working_in(folder: Path) -> Iterator[None]:
 
 
 def _child(work: Callable[[], int], seconds: int = 60) -> int | None:
-    """What the work of a forked child returns, a small number; None if it hangs or ends otherwise."""
+    """Run work in a forked child and return its small number; None if it hangs or ends otherwise."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(seconds)
@@ -265,7 +265,9 @@ def _recall(_: int) -> int:
 
 
 def _amid(rng: np.random.Generator, folder: Path) -> Case:
-    path, stop, paid = folder / "book", threading.Event(), []
+    path = folder / "book"
+    stop = threading.Event()
+    paid = []
     Ledger(path, epsilon=50.0, delta=1e-3)
     books = [Ledger(path, timeout=3) for _ in range(2)]
 

@@ -87,7 +87,7 @@ CONTAINERS: dict[str, Callable[[list[list[Any]]], Any]] = {
 
 
 def _held(make: Callable[[Any], Any], compare: Callable[[Any, Any], bool], clean: Any, spoilt: Any) -> tuple[bool, str]:
-    """Whether two neighbouring inputs look alike; an input that the user's own tools cannot build counts as alike."""
+    """Check that two neighbouring inputs look alike; an input that the user's own tools cannot build counts as alike."""
     outcomes = []
     for table in (clean, spoilt):
         with warnings.catch_warnings(record=True) as caught:

@@ -76,7 +76,7 @@ class Lied:
         self.refused: list[str] = []
 
     def ask(self, i: int, stage: str, received: Mapping[str, bytes]) -> dict[str, bytes] | None:
-        """What a site answers; None where it refuses."""
+        """Return the answer of a site; None where it refuses."""
         try:
             return self.sites[i].answer(self.invitations[i], stage, dict(received))
         except (federated.RunRefused, federated.TooFewOwners, ValueError) as error:
@@ -133,11 +133,11 @@ class Lied:
 
     def opened(self, shares: Mapping[int, Mapping[int, int]]) -> dict[int, bytes]:
         """Secrets of honest sites of which there are shares enough."""
-        found = {}
+        secrets = {}
         for i in self.honest:
             if i in self.sent and len(shares[i]) >= (need := self.invitations[i].agreed.threshold):
-                found[i] = secure_sum._Opener(need).secret(shares[i])
-        return found
+                secrets[i] = secure_sum._Opener(need).secret(shares[i])
+        return secrets
 
     def both(self) -> list[int]:
         """Honest sites of which the server has both secrets."""
@@ -158,11 +158,11 @@ class Lied:
                 group |= new
                 new = {i for j in new for i in unknown[j]} - group
             unknown = {j: others for j, others in unknown.items() if j not in group}
-            found = sum(
+            total = sum(
                 (self._unmasked(j, seeds[j], keys, group) for j in group), np.zeros_like(self.sent[min(group)].vector)
             )
-            truth = sum((self.truth[j] for j in group), np.zeros_like(found))
-            if not np.array_equal(found, truth):
+            truth = sum((self.truth[j] for j in group), np.zeros_like(total))
+            if not np.array_equal(total, truth):
                 raise AssertionError("the attack subtracts other masks than a site has added")
             groups.append(group)
         return groups
@@ -182,7 +182,7 @@ class Lied:
         return left
 
     def verdict(self, way: str, what: str) -> Case:
-        """Whether the server has both secrets of a site, or a sum over fewer honest sites than are in any sum."""
+        """Check whether the server has both secrets of a site, or a sum over too few honest sites."""
         least = min(invitation.agreed.least for invitation in self.invitations) - len(self.colluders)
         both, small = self.both(), [sorted(group) for group in self.read() if len(group) < least]
         if both:
@@ -204,7 +204,7 @@ def invitation_of(n: int, dropouts: int | None, colluders: int, **options: Any) 
 
 
 def told_apart(run: Lied, target: int) -> None:
-    """As many shares of a site's seed as open it, and all others of its key."""
+    """Ask for as many shares of a site's seed as open it, and for all others of its key."""
     need = run.invitations[target].agreed.threshold - len(run.colluders)
     others = [i for i in run.honest if i != target]
     run.begin(lambda j, i: False)
@@ -256,7 +256,7 @@ def shapes(most: int) -> list[tuple[int, int | None, int]]:
 
 
 def unsigned(rng: np.random.Generator, effort: float) -> Iterator[Case]:
-    """What a server that lies gets of sites that do not sign."""
+    """Yield what a lying server can read of sites that do not sign."""
     every = shapes(10)
     for chosen in rng.permutation(len(every))[: max(int(len(every) * effort), 6)]:
         n, gone, c = every[chosen]
@@ -348,7 +348,7 @@ def three_in_a_row(run: Lied) -> None:
 
 
 def heard(run: Lied) -> dict[int, set[int]]:
-    """Whose letters reach the three, by their numbers."""
+    """List the numbers of the sites whose letters reach the three."""
     order = circle(run.graph)
     three, vanish = order[6:9], {order[4], order[9], order[10]}
     return {i: vanish | set(three) for i in three}
@@ -394,7 +394,7 @@ def accepted(rng: np.random.Generator, effort: float) -> Iterator[Case]:
 
 @contextmanager
 def open_umask() -> Iterator[None]:
-    """As on a machine where new files are everybody's."""
+    """Set the permissions of a machine where new files can be read by everybody."""
     before = os.umask(0)
     try:
         yield
@@ -404,12 +404,12 @@ def open_umask() -> Iterator[None]:
 
 def exposed(folder: Path) -> list[str]:
     """Files that somebody else may read, and no folder on the way keeps from it."""
-    found = []
+    readable = []
     for path in folder.rglob("*"):
         others = stat.S_IMODE(path.stat().st_mode) & 0o077
         if path.is_file() and others and path.suffix not in (".pub", ".nc", ".pem"):  # what is public anyway
-            found.append(f"{path.name} has mode {stat.S_IMODE(path.stat().st_mode):o}")
-    return found
+            readable.append(f"{path.name} has mode {stat.S_IMODE(path.stat().st_mode):o}")
+    return readable
 
 
 def an_account(folder: Path) -> None:
@@ -454,7 +454,7 @@ class Exposed(Exception):
 
 
 def files(rng: np.random.Generator, effort: float) -> Iterator[Case]:
-    """What sites write, where the process masks no permissions."""
+    """Yield the files that sites write where the process masks no permissions."""
     if os.name != "posix":
         return
     for _ in range(max(int(20 * effort), 1)):

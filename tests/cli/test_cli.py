@@ -46,8 +46,8 @@ def test_release_then_fit(csv, tmp_path, capsys, monkeypatch):
 
     options = ["--release", str(release), "--out", str(posterior), "--draws", "200", "--quiet", "--json"]
     assert main(["fit", *columns(csv), *options]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert np.shape(found["spectrum_05_50_95"]) == (3, 3)
+    printed = json.loads(capsys.readouterr().out)
+    assert np.shape(printed["spectrum_05_50_95"]) == (3, 3)
     assert posterior.exists()
 
     asked, real = [], mp.inference.task_posteriors
@@ -189,7 +189,8 @@ def interrupted(monkeypatch):
 
 
 @pytest.mark.filterwarnings("default::mpmtl_prob.inference.Interrupted")  # as it is outside of tests
-def test_an_interrupt_ends_a_command_and_a_fit_keeps_what_was_drawn(csv, tmp_path, capsys, monkeypatch, interrupted):
+def test_an_interrupt_ends_a_command_and_keeps_the_draws(csv, tmp_path, capsys, monkeypatch, interrupted):
+    """An interrupt ends a command, and a fit keeps what was drawn."""
     train = mp.TaskData.from_pandas(pd.read_csv(csv), task="school", target="mark")
     run = {"chains": 2, "warmup": 200, "draws": 100, "progress_bar": False}
     fits = lambda *_, **__: {"ours": mp.NoiseAware(1.0, **run).fit(train)}
@@ -305,7 +306,8 @@ def test_a_table_without_commas_is_told_so(separator, word, decimal, csv, tmp_pa
 
 @pytest.mark.parametrize("row", [1, 2, 100])
 @pytest.mark.parametrize("row_as", ["{0},", "{0},4711", '{1},"47', "{1}", "4711"])
-def test_a_table_with_a_line_of_more_or_fewer_fields_than_its_head_is_refused(row_as, row, csv, tmp_path, capsys):
+def test_tables_with_lines_of_other_lengths_are_refused(row_as, row, csv, tmp_path, capsys):
+    """A table with a line of more or fewer fields than its head is refused."""
     lines = Path(csv).read_text().splitlines()
     lines[row] = row_as.format(lines[row], lines[row].rpartition(",")[0])
     (tmp_path / "table.csv").write_text("\n".join([*lines, ""]))
@@ -339,7 +341,8 @@ def test_nothing_is_paid_for_what_cannot_be_written(csv, tmp_path, capsys, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_release_that_is_there_is_not_overwritten_and_nothing_is_paid_for_another(csv, tmp_path, capsys):
+def test_an_existing_release_is_not_overwritten_or_paid_again(csv, tmp_path, capsys):
+    """A release that is there is not overwritten, and nothing is paid for another."""
     (tmp_path / "release.nc").write_text("paid for")
     paying = ["--epsilon", "1", "--ledger", str(tmp_path / "ledger.db"), "--total", "1.5"]
     assert main(["release", *columns(csv), *paying, "--out", str(tmp_path / "release.nc")]) == 2
@@ -426,7 +429,8 @@ def leaky(csv, tmp_path):
     return path
 
 
-def test_columns_that_are_taken_for_features_are_listed_once_and_can_be_left_out(leaky, tmp_path, capsys):
+def test_feature_columns_are_listed_once_and_can_be_left_out(leaky, tmp_path, capsys):
+    """Columns that are taken for features are listed once, and can be left out."""
     release = lambda name, *options: main(
         ["release", *columns(leaky), "--epsilon", "1", "--out", str(tmp_path / name), *options]
     )

@@ -58,9 +58,8 @@ def fitting(folder, release, out, *more):
     return ["fit", *table(folder), *options, *more]
 
 
-def test_a_fit_prints_average_effects_and_a_few_tasks_and_writes_all_for_their_owners(
-    folder, release, tmp_path, capsys, quick
-):
+def test_a_fit_prints_averages_and_writes_all_tasks(folder, release, tmp_path, capsys, quick):
+    """A fit prints average effects and a few tasks, and writes all tasks for their owners."""
     out, coefficients = tmp_path / "own.nc", tmp_path / "coefficients.csv"
     assert main(fitting(folder, release, out, "--coefficients", str(coefficients))) == 0
     printed = capsys.readouterr().out
@@ -121,7 +120,8 @@ def test_json_has_every_task_and_newcomers_take_no_message_out(folder, release, 
         ('{"features": {"age": [60, 15]}, "target": [7, 5]}', "reference: expected values of the columns .*'male'"),
     ],
 )
-def test_what_is_no_reference_is_named_before_anything_is_charged(folder, tmp_path, capsys, text, message):
+def test_a_bad_reference_is_named_before_a_charge(folder, tmp_path, capsys, text, message):
+    """A malformed reference is named before anything is charged."""
     path, book = tmp_path / "reference.json", tmp_path / "ledger.db"
     path.write_text(text)
     paying = ["--ledger", str(book), "--total", "5", "--out", str(tmp_path / "release.nc")]
@@ -188,7 +188,8 @@ def elsewhere(tmp_path_factory):
     return at
 
 
-def test_estimates_of_a_table_make_a_release_and_their_owners_join_it(elsewhere, tmp_path, capsys, quick):
+def test_estimates_of_a_table_make_a_release(elsewhere, tmp_path, capsys, quick):
+    """Estimates of a table make a release, and their owners join it."""
     source = ["--estimates", str(elsewhere / "estimates.csv")]
     release, out, coefficients = (tmp_path / name for name in ("release.nc", "own.nc", "own.csv"))
     assert main(["release", *source, *values(elsewhere), "--epsilon", "3", "--out", str(release)]) == 0
@@ -202,7 +203,8 @@ def test_estimates_of_a_table_make_a_release_and_their_owners_join_it(elsewhere,
     assert stat.S_IMODE(coefficients.stat().st_mode) == 0o600
 
 
-def test_some_coefficients_of_a_table_with_its_own_column_of_tasks_are_taken(elsewhere, tmp_path):
+def test_some_coefficients_of_a_table_are_taken(elsewhere, tmp_path):
+    """Some coefficients of a table with its own column of tasks are taken."""
     frame = pd.read_csv(elsewhere / "estimates.csv").rename(columns={"task": "hospital"})
     frame.to_csv(tmp_path / "table.csv", index=False)
     (tmp_path / "reference.json").write_text('{"features": {"age": [60, 15]}, "target": [0, 1]}')
@@ -224,7 +226,8 @@ def test_some_coefficients_of_a_table_with_its_own_column_of_tasks_are_taken(els
         (["--clip", "2"], "reference: expected it with message='effects' alone"),
     ],
 )
-def test_what_does_not_go_with_estimates_is_named_before_anything_is_charged(elsewhere, tmp_path, capsys, more, words):
+def test_unsuitable_options_of_estimates_are_named_uncharged(elsewhere, tmp_path, capsys, more, words):
+    """Options that do not go with estimates are named before anything is charged."""
     source = ["--estimates", str(elsewhere / "estimates.csv"), *values(elsewhere), *more]
     paying = ["--ledger", str(tmp_path / "ledger.db"), "--total", "5", "--out", str(tmp_path / "release.nc")]
     try:
@@ -236,9 +239,8 @@ def test_what_does_not_go_with_estimates_is_named_before_anything_is_charged(els
     assert not list(tmp_path.iterdir())
 
 
-def test_estimates_without_reference_values_or_with_a_likelihood_are_refused(
-    elsewhere, release, tmp_path, capsys, monkeypatch
-):
+def test_estimates_need_reference_values_and_no_likelihood(elsewhere, release, tmp_path, capsys, monkeypatch):
+    """Estimates without reference values, or with a likelihood, are refused."""
     source = ["--estimates", str(elsewhere / "estimates.csv")]
     paying = ["--ledger", str(tmp_path / "ledger.db"), "--total", "5", "--out", str(tmp_path / "release.nc")]
     assert main(["release", *source, "--epsilon", "3", *paying]) == 2

@@ -32,12 +32,12 @@ def by_hand(loss, tasks, W):
 
 def slope(function, W):
     """The gradient of an analytic function, by steps off the real axis, where no difference loses digits."""
-    found = np.empty_like(W)
+    derivative = np.empty_like(W)
     for at in np.ndindex(W.shape):
         step = np.zeros(W.shape, dtype=complex)
         step[at] = 1e-30j
-        found[at] = function(W + step).imag / 1e-30
-    return found
+        derivative[at] = function(W + step).imag / 1e-30
+    return derivative
 
 
 @jax.jit
@@ -47,7 +47,7 @@ def both(smooth, W):
 
 
 def hessians(loss, tasks, W):
-    """Of every task, from the second derivative of what a row costs."""
+    """Compute the Hessian of every task from the second derivative of the loss of a row."""
     for i in range(tasks.num_tasks):
         X = tasks.X[i][tasks.mask[i]]
         bend = expit(X @ W[:, i]) * expit(-X @ W[:, i]) if isinstance(loss, Logistic) else np.ones(len(X))
@@ -57,7 +57,7 @@ def hessians(loss, tasks, W):
 
 @jax.jit
 def resolved(smooth, V, rho):
-    """Where the pull to V leaves W, and the gradient there."""
+    """Return the point where the pull to V leaves W, and the gradient there."""
     W = smooth.resolvent()(V, rho)
     return W, smooth.gradient(W)
 
@@ -83,7 +83,8 @@ def test_value_and_gradient_are_those_of_the_sum_over_rows(loss, rows):
 
 @pytest.mark.parametrize("rows", [(7, 5, 9), (3, 2, 3)], ids=["more rows than features", "fewer"])
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_curvature_bounds_the_largest_eigenvalue_of_the_hessian_and_is_reached(loss, rows):
+def test_curvature_bounds_the_hessian_and_is_reached(loss, rows):
+    """The curvature bounds the largest eigenvalue of the Hessian, and is reached."""
     tasks = make(rows)
     smooth = loss.of(tasks)
     # the logistic loss is most curved where all margins vanish, at W = 0
@@ -95,7 +96,8 @@ def test_curvature_bounds_the_largest_eigenvalue_of_the_hessian_and_is_reached(l
 
 @pytest.mark.parametrize("rows", [(7, 5, 9), (3, 2, 3)], ids=["more rows than features", "fewer"])
 @pytest.mark.parametrize("loss", LOSSES[:2], ids=repr)
-def test_the_resolvent_of_least_squares_is_where_gradient_and_pull_cancel(loss, rows):
+def test_the_resolvent_balances_gradient_and_pull(loss, rows):
+    """The resolvent of least squares is where the gradient and the pull to V cancel."""
     smooth = loss.of(make(rows))
     V = np.random.default_rng(1).standard_normal((4, 3))
     for rho in (1e-3, 1.0, 1e3):
@@ -115,15 +117,15 @@ def test_the_resolvent_of_least_squares_is_where_gradient_and_pull_cancel(loss, 
 )
 def test_another_tasks_number_of_rows_moves_no_bit_of_a_task(loss, d):
     own, W = make((7, 5, 9), d), np.random.default_rng(1).standard_normal((d, 4))
-    found = set()
+    outcomes = set()
     for n in effort((1, 300), (1, 31, 32, 33, 64, 65, 300)):
         other = make((n,), d, seed=n)
         X, y = [own.X[i][own.mask[i]] for i in range(3)], [own.y[i][own.mask[i]] for i in range(3)]
         smooth = loss.alone(TaskData.from_lists([*X, other.X[0]], [*y, other.y[0]]))
         values, gradient = both(smooth, W)
         parts = (values[:3], gradient[:, :3], smooth.curvature()[:3])
-        found.add(b"".join(np.asarray(part).tobytes() for part in parts))
-    assert len(found) == 1
+        outcomes.add(b"".join(np.asarray(part).tobytes() for part in parts))
+    assert len(outcomes) == 1
 
 
 def several_targets(seed=0):
@@ -134,16 +136,18 @@ def several_targets(seed=0):
 
 
 @pytest.mark.parametrize("loss", LOSSES[2:], ids=repr)
-def test_targets_of_the_same_subjects_share_one_table_of_features(loss):
+def test_targets_of_the_same_subjects_share_one_table(loss):
+    """Targets of the same subjects share one table of features."""
     tasks, W = several_targets(), np.random.default_rng(1).standard_normal((4, 3))
     table = loss.of(tasks)
     assert isinstance(table, LogisticTable)
-    for found, expected in zip(both(table, W), both(loss.alone(tasks), W), strict=True):
-        assert_allclose(found, expected, rtol=1e-12)
+    for of_table, expected in zip(both(table, W), both(loss.alone(tasks), W), strict=True):
+        assert_allclose(of_table, expected, rtol=1e-12)
     assert_allclose(table.curvature(), loss.alone(tasks).curvature(), rtol=1e-12)
 
 
-def test_rows_stay_with_their_tasks_where_a_subject_has_several_or_other_features_there():
+def test_rows_of_one_subject_stay_with_their_tasks():
+    """Rows stay with their tasks where a subject has several, or other features there."""
     tasks = several_targets()
     X, whom = [list(tasks.X[i][tasks.mask[i]]) for i in range(3)], [tasks.subject[i][tasks.mask[i]] for i in range(3)]
     y = [tasks.y[i][tasks.mask[i]] for i in range(3)]
@@ -160,7 +164,8 @@ def test_the_logistic_loss_has_no_resolvent_in_closed_form():
     assert Logistic().of(several_targets()).resolvent() is None
 
 
-def test_least_squares_goes_through_the_smaller_of_rows_and_gram_matrices():
+def test_least_squares_takes_the_smaller_of_rows_and_grams():
+    """Least squares goes through the smaller of the rows and the Gram matrices."""
     assert isinstance(LeastSquares().of(make((7, 5, 9))), Quadratic)
     assert isinstance(LeastSquares().of(make((3, 2, 3))), SquaredRows)
 

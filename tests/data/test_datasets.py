@@ -33,7 +33,8 @@ def test_low_rank_tasks_come_in_groups_that_resemble_each_other():
     ],
     ids=["alone", "together"],
 )
-def test_scale_of_the_weights_puts_the_baselines_where_the_documentation_says(candidates, low, high):
+def test_baselines_stand_where_the_documentation_says(candidates, low, high):
+    """The scale of the weights puts the baselines where the documentation says."""
     train, test, _ = synthetic_low_rank()
     assert low < min(nmse(each.fit(train).predict(test), test) for each in candidates) < high
 
@@ -85,7 +86,8 @@ def test_a_missing_or_wrong_school_file_is_explained(tmp_path):
         school(tmp_path)
 
 
-def test_without_file_and_network_the_message_says_where_to_put_it(tmp_path, monkeypatch):
+def test_without_file_and_network_the_error_says_where_to_put_it(tmp_path, monkeypatch):
+    """Without the file and without a network, the error says where to put the file."""
     import pooch
 
     def no_network(*_, **__):
@@ -111,7 +113,8 @@ def aging():
         pytest.skip(str(error))
 
 
-def test_lsoa2_has_41_outcomes_of_the_people_in_whom_they_were_observed(aging):
+def test_lsoa2_has_41_outcomes_of_the_people_observed(aging):
+    """LSOA2 has 41 outcomes, each of the people in whom it was observed."""
     assert (aging.num_tasks, aging.num_features) == (41, 293)
     n = aging.mask.sum(axis=1)
     assert (n.min(), n.max(), n.sum()) == (1192, 3473, 130_235)

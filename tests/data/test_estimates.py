@@ -59,7 +59,8 @@ def test_what_was_adjusted_for_is_left_out_by_name():
     assert Estimate(pd.Series(MEAN, NAMES), scale_too).covariance.shape == (3, 3)
 
 
-def test_numbers_alone_are_numbered_and_one_number_is_one_coefficient():
+def test_bare_numbers_are_numbered_and_one_is_one_coefficient():
+    """Numbers without names are numbered, and a single number is one coefficient."""
     assert Estimate(MEAN, COVARIANCE).coefficients == (0, 1, 2)
     same(Estimate(0.5, 0.04, ["treatment"]), Estimate([0.5], [[0.04]], ["treatment"]))
 
@@ -120,7 +121,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_no_estimate_is_refused_in_words_that_show_none_of_it(what):
+def test_malformed_estimates_are_refused_and_not_shown(what):
+    """A malformed estimate is refused in words that show none of it."""
     make, words = BAD[what]
     with pytest.raises(ValueError, match=words) as error:
         make()
@@ -183,7 +185,7 @@ def test_what_are_no_estimates_of_one_study_is_named(make, words):
 
 @pytest.fixture
 def table():
-    """As R writes coef and vcov of two fits, one below the other."""
+    """Build a table as R writes coef and vcov of two fits, one below the other."""
     parts = []
     for name, shift in (("B", 0.0), ("A", 1.0)):
         part = pd.DataFrame({"task": name, "coefficient": ["(Intercept)", "age", "male"], "estimate": MEAN + shift})
@@ -193,14 +195,14 @@ def table():
 
 @pytest.mark.parametrize("kind", [lambda frame: frame, pl.from_pandas], ids=["pandas", "polars"])
 def test_a_table_has_a_row_for_every_task_and_coefficient(table, kind):
-    found = Estimates.from_pandas(kind(table))
-    assert found.tasks == ("B", "A")
-    same(found.estimates[1], Estimate(MEAN + 1, COVARIANCE, NAMES).take(ORDERED))
+    estimates = Estimates.from_pandas(kind(table))
+    assert estimates.tasks == ("B", "A")
+    same(estimates.estimates[1], Estimate(MEAN + 1, COVARIANCE, NAMES).take(ORDERED))
     mixed = Estimates.from_pandas(kind(table.sample(frac=1, random_state=0)))
-    same(mixed.estimates[mixed.tasks.index("A")].take(ORDERED), found.estimates[1])
+    same(mixed.estimates[mixed.tasks.index("A")].take(ORDERED), estimates.estimates[1])
     renamed = table.rename(columns={"task": "hospital", "coefficient": "term", "estimate": "b"})
     again = Estimates.from_pandas(kind(renamed), task="hospital", coefficient="term", estimate="b")
-    same(again.estimates[0], found.estimates[0])
+    same(again.estimates[0], estimates.estimates[0])
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,8 @@ def test_what_a_table_lacks_is_named(table, change, words):
         Estimates.from_pandas(change(table))
 
 
-def test_a_fingerprint_tells_two_studies_apart_and_knows_one_again():
+def test_a_fingerprint_recognises_a_study_and_tells_two_apart():
+    """A fingerprint tells two studies apart and recognises one that it has seen."""
     ledger = mp.privacy.Ledger(epsilon=1.0, delta=0.1)
     one, again, other = (Estimates({"A": Estimate([b], [[0.04]], ["age"])}) for b in (0.5, 0.5, 0.6))
     assert ledger.fingerprint(one) == ledger.fingerprint(again) != ledger.fingerprint(other)

@@ -27,7 +27,8 @@ def test_it_is_the_same_every_time_and_another_for_another_seed():
     assert "H01-001" not in repr(STUDY)
 
 
-def test_what_is_missing_is_coded_in_two_ways_and_read_as_missing():
+def test_both_codes_of_missing_values_are_read_as_missing():
+    """Missing values are coded in two ways, and both are read as missing."""
     rows = STUDY.patients
     assert 0.05 < rows["albumin"].isin(["", "-9"]).mean() < 0.12
     assert {"", "-9"} < set(rows["albumin"])
@@ -52,7 +53,9 @@ def test_patients_follow_the_truth_of_their_hospital(outcome):
         X = design(rows)
         eta = X @ STUDY.truth[outcome][name].to_numpy()
         if outcome == "stay":
-            mean, variance, y = eta, np.full(len(eta), RESIDUAL**2), rows["stay"]
+            mean = eta
+            variance = np.full(len(eta), RESIDUAL**2)
+            y = rows["stay"]
         elif outcome == "readmitted":
             mean = 1 / (1 + np.exp(-eta))
             variance, y = mean * (1 - mean), rows["readmitted"] == "yes"
@@ -76,7 +79,8 @@ def test_hospitals_effects_come_from_the_law_that_is_told():
 @pytest.mark.parametrize(
     ("name", "kind"), [("study.toml", "number"), ("study-readmitted.toml", "binary"), ("study-visits.toml", "count")]
 )
-def test_every_file_is_a_study_of_its_outcome_whose_centres_are_those_of_the_truth(name, kind):
+def test_every_file_is_a_study_with_the_centres_of_the_truth(name, kind):
+    """Every file is a study of its outcome, and has the centres of the true effects."""
     schema = schema_of(name)
     assert schema.target.kind == kind
     assert schema.unsettled == ()

@@ -92,7 +92,7 @@ def test_a_column_of_ones_is_worse_where_targets_are_far_away(far):
 
 
 def scores(prediction, test):
-    """Of all tasks and of every one."""
+    """Return the scores of all tasks together and of every task."""
     return evaluation.nmse_within(prediction, test), np.mean((prediction.mean - test.y) ** 2, axis=1)
 
 
@@ -106,7 +106,8 @@ LEAST_SQUARES = [
 
 
 @pytest.mark.parametrize("estimator", LEAST_SQUARES, ids=lambda e: type(e).__name__)
-def test_what_ties_tasks_ties_their_slopes_and_the_origin_does_not_matter(estimator):
+def test_tasks_share_slopes_and_the_origin_does_not_matter(estimator):
+    """Estimators tie the slopes of tasks together, and the origin of the targets does not matter."""
     X, y = rows()
     W, elsewhere = (estimator.fit(tasks_of(*data)).W for data in (rows(), moved(*rows())))
     assert_allclose(W[:-1], elsewhere[:-1], rtol=1e-6, atol=1e-8)
@@ -127,14 +128,14 @@ def test_cross_validation_fits_as_the_estimators_do():
         [replace(each, tolerance=1e-8) for each in evaluation.grids.multi_task(TraceNorm(), tasks)[-6:]],
         [replace(each, epsilon=None) for each in evaluation.grids.rounds(LowRank, tasks)[:2]],
     ):
-        found = [
+        results = [
             evaluation.cross_validate(candidates, data, folds=2, metric="nmse_within", progress_bar=False)
             for data in (tasks, elsewhere)
         ]
-        assert_allclose(found[0].scores, found[1].scores, rtol=1e-4)
+        assert_allclose(results[0].scores, results[1].scores, rtol=1e-4)
         train, held = tasks.folds(2, 0)[0]
         fits = [candidate.fit(train).predict(held) for candidate in candidates]
-        assert_allclose(found[0].scores[:, 0], [evaluation.nmse_within(fit, held) for fit in fits], rtol=1e-4)
+        assert_allclose(results[0].scores[:, 0], [evaluation.nmse_within(fit, held) for fit in fits], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_evidence_and_posterior_are_those_under_a_flat_prior():
     tasks = tasks_of(X, y)
     rng = np.random.default_rng(1)
     omegas = [np.eye(3), np.cov(rng.standard_normal((3, 9)))]
-    found = [intercepts.gaussian(tasks, omega) for omega in omegas]
+    posteriors = [intercepts.gaussian(tasks, omega) for omega in omegas]
     for i in range(len(X)):
         n, one = len(y[i]), np.ones(len(y[i]))
         evidence = []
@@ -171,7 +172,9 @@ def test_evidence_and_posterior_are_those_under_a_flat_prior():
                     - 0.5 * (n - 1) * np.log(rest @ np.linalg.solve(V, rest))
                 )
             evidence.append(sp.logsumexp(np.array(each) - 0.5 * np.linspace(-3, 3, 73) ** 2))
-        assert_allclose(found[1].log_evidence[i] - found[0].log_evidence[i], evidence[1] - evidence[0], atol=1e-6)
+        assert_allclose(
+            posteriors[1].log_evidence[i] - posteriors[0].log_evidence[i], evidence[1] - evidence[0], atol=1e-6
+        )
 
 
 def test_given_slopes_and_error_it_is_normal():
@@ -210,9 +213,9 @@ def test_labels_give_it_half_of_the_log_odds_prior_variance():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((7, 1)) + 2, np.array([1.0, 1, 1, 1, -1, 1, 1])
     tasks = tasks_of([x], [y])
-    found = intercepts.bernoulli(tasks, scale=np.array([[1.7]]))
-    draws = found.sample(rng, 40_000)
-    mean, draws, _ = resampled(draws, found.mean, 10_000, rng)
+    posterior = intercepts.bernoulli(tasks, scale=np.array([[1.7]]))
+    draws = posterior.sample(rng, 40_000)
+    mean, draws, _ = resampled(draws, posterior.mean, 10_000, rng)
 
     middle = (x - x.mean())[:, 0]
     sd = np.sqrt(np.mean(middle**2))  # half of snr is the slopes' part, averaged over rows, half the intercept's
@@ -231,13 +234,16 @@ def test_labels_give_it_half_of_the_log_odds_prior_variance():
     assert (np.abs(mean[:, 0] - moments / total) < 6 * error).all()
 
 
-def test_labels_that_agree_and_a_single_row_of_them_have_a_posterior():
+def test_constant_and_single_labels_have_a_posterior():
+    """Labels that agree, and a single row of labels, have a posterior."""
     X, _ = rows()
     tasks = tasks_of([X[0], X[1][:1], X[2]], [np.ones(9), np.ones(1), -np.ones(7)])
-    found = intercepts.bernoulli(tasks)
-    middle = np.sum([x.mean(axis=0) for x in (X[0], X[1][:1], X[2])] * found.mean[:-1].T, axis=1) + found.mean[-1]
+    posteriors = intercepts.bernoulli(tasks)
+    middle = (
+        np.sum([x.mean(axis=0) for x in (X[0], X[1][:1], X[2])] * posteriors.mean[:-1].T, axis=1) + posteriors.mean[-1]
+    )
     assert middle[0] > middle[1] > 0 > middle[2]
-    assert np.isfinite(found.sample(np.random.default_rng(0), 50)["W"]).all()
+    assert np.isfinite(posteriors.sample(np.random.default_rng(0), 50)["W"]).all()
 
 
 @pytest.fixture(scope="module")
@@ -381,10 +387,10 @@ def bits(W):
 @pytest.mark.filterwarnings("ignore:tasks. 1 of them send the zero vector")  # on the desk of who holds all rows
 def test_no_bit_of_another_task_changes(change):
     one, other = pair(change)
-    found = [messages(tasks, scaling)[0] for scaling in ("pareto", "none") for tasks in (one, other)]
-    assert bits(found[0]) == bits(found[1])
-    assert bits(found[2]) == bits(found[3])
-    assert np.isfinite(found[1]).all()
+    both = [messages(tasks, scaling)[0] for scaling in ("pareto", "none") for tasks in (one, other)]
+    assert bits(both[0]) == bits(both[1])
+    assert bits(both[2]) == bits(both[3])
+    assert np.isfinite(both[1]).all()
     for estimator in (Ridge(), Ridge(0.3)):
         assert bits(estimator.fit(one).W) == bits(estimator.fit(other).W)
     releases = [mp.release(tasks, epsilon=1.0) for tasks in (one, other)]
@@ -399,9 +405,9 @@ def test_no_bit_of_another_task_changes(change):
 @pytest.mark.parametrize("change", ["another intercept", "more rows", "rows x 1e150", "the same row"])
 def test_no_bit_of_another_tasks_draws_changes(change, binary):
     posterior = intercepts.bernoulli if binary else intercepts.gaussian
-    found = [posterior(tasks) for tasks in pair(change, binary)]
-    assert bits(found[0].mean) == bits(found[1].mean)
-    draws = [each.sample(np.random.default_rng(0), 20) for each in found]
+    both = [posterior(tasks) for tasks in pair(change, binary)]
+    assert bits(both[0].mean) == bits(both[1].mean)
+    draws = [each.sample(np.random.default_rng(0), 20) for each in both]
     for name in draws[0]:
         assert bits(draws[0][name]) == bits(draws[1][name])
 
@@ -410,10 +416,10 @@ def test_no_bit_of_another_tasks_draws_changes(change, binary):
 @pytest.mark.parametrize("change", ["another intercept", "two rows", "more rows", "rows x 1e150", "the same row"])
 def test_no_bit_of_another_tasks_later_message_changes(public, monkeypatch, change, kind):
     monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", lambda *_, **__: public)
-    found = [posterior_draws(tasks, 0, kind)(public.release) for tasks in pair(change, kind == "bernoulli")]
-    assert found[0].shape == (3, len(ROWS))
-    assert bits(found[0]) == bits(found[1])
-    assert np.isfinite(found[1]).all()
+    both = [posterior_draws(tasks, 0, kind)(public.release) for tasks in pair(change, kind == "bernoulli")]
+    assert both[0].shape == (3, len(ROWS))
+    assert bits(both[0]) == bits(both[1])
+    assert np.isfinite(both[1]).all()
 
 
 def test_the_intercept_alone_is_in_no_message(public, monkeypatch):
@@ -426,7 +432,8 @@ def test_the_intercept_alone_is_in_no_message(public, monkeypatch):
     assert_allclose(later, drawn[0, :3] / conjugate.scales(there.slopes.gram).T)
 
 
-def test_a_message_is_the_mean_of_the_same_posterior_under_the_prior_of_what_is_sent():
+def test_a_message_is_the_posterior_mean_under_the_sent_prior():
+    """A message is the mean of the same posterior under the prior of what is sent."""
     tasks = tasks_of(*rows())
     sent = intercepts.gaussian(tasks, prior=conjugate.SENT).mean[:-1]
     assert_allclose(messages(tasks, "none")[0], sent, rtol=1e-6, atol=1e-9)

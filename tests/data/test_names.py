@@ -64,17 +64,17 @@ def own(public):
 
 
 def means(prediction):
-    """Of every row, by task."""
-    found = zip(prediction.tasks, prediction.mean, prediction.mask, strict=True)
-    return {str(name).removesuffix(".0"): mean[real] for name, mean, real in found}
+    """Return the predicted mean of every row, by task."""
+    per_task = zip(prediction.tasks, prediction.mean, prediction.mask, strict=True)
+    return {str(name).removesuffix(".0"): mean[real] for name, mean, real in per_task}
 
 
 def check_order(fit, data=TRAIN, other=REVERSED):
     """Rows of a task come in the reverse order too."""
-    expected, found = means(fit.predict(data)), means(fit.predict(other))
-    assert found.keys() <= expected.keys()
+    expected, mean_of_other = means(fit.predict(data)), means(fit.predict(other))
+    assert mean_of_other.keys() <= expected.keys()
     assert fit.predict(other).tasks == other.tasks
-    for name, mean in found.items():
+    for name, mean in mean_of_other.items():
         assert_allclose(mean[::-1], expected[name], rtol=1e-12)
 
 
@@ -109,7 +109,8 @@ def test_labels_too():
     check_order(mp.estimators.RidgeLogistic(1.0).fit(signs))
 
 
-def test_intercepts_stay_behind_the_features_and_go_with_their_task():
+def test_intercepts_stay_last_and_go_with_their_task():
+    """Intercepts stay behind the features and go with their task."""
     data, other = TRAIN.with_intercept(), REVERSED.with_intercept()
     check_order(Ridge().fit(data), data, other)
     with pytest.raises(ValueError, match="features: expected 4 as in the fit, got 3"):
@@ -136,7 +137,8 @@ def test_files_hold_names(own, tmp_path):
     check_order(OwnerPosteriors.load(tmp_path / "own.nc"))
 
 
-def test_names_that_are_numbers_are_found_as_they_are_and_in_a_file(public, tmp_path):
+def test_numeric_names_are_found_as_they_are_and_in_a_file(public, tmp_path):
+    """Names that are numbers are recognised as they are, and after reading them from a file."""
     frame = FRAME.assign(task=FRAME["task"].str[1:].astype(int))
     data, other = tasks_of(frame), tasks_of(frame[::-1])
     fit = task_posteriors(data, public, draws=50)
@@ -398,7 +400,8 @@ def test_intervals_and_files_of_adapted_models_too(tmp_path):
         assert_allclose(each.predict(X[COLUMNS[::-1]]), model.predict(X))
 
 
-def test_what_a_posterior_predicts_is_asked_by_position_and_so_not_with_a_table():
+def test_a_posteriors_predictive_refuses_a_table():
+    """A posterior's predictive distribution goes by position, and so refuses a table."""
     model = adaptation.MomentAdaptation(epsilon=5.0, unsafe_seed=0, draws=50).fit(records(0), records(1))
     X, _ = records(2)
     assert_allclose(model.posterior_.predictive(X.to_numpy()), model.interval(X))
@@ -453,7 +456,8 @@ def test_owners_send_what_the_terms_name():
     assert mp.releases.message(REVERSED, mp.releases.terms(1.0, 6, 3)).shape == (3, 6)  # terms without names
 
 
-def test_whoever_gives_a_matrix_where_others_have_names_is_told_the_order(public):
+def test_a_matrix_beside_names_is_told_the_order_of_columns(public):
+    """Whoever gives a matrix where others have names is told the order of the columns."""
     told = "these have no names, so that columns go by position, in the order a, b, c; give both the same names"
     bare = TaskData.from_lists(list(TRAIN.X), list(TRAIN.y), tasks=TRAIN.tasks)
     fit = Ridge().fit(TRAIN)

@@ -21,7 +21,8 @@ def tasks() -> mp.TaskData:
     return mp.TaskData.from_pandas(FRAME, task="ward", target="falls", exposure="days", weights="weight")
 
 
-def test_columns_of_exposure_and_weights_are_no_features_and_go_with_their_rows() -> None:
+def test_exposure_and_weights_are_no_features() -> None:
+    """Columns of exposure and weights are no features, and go with their rows."""
     made = tasks()
     assert made.features == ("age",)
     own = made.observations_of(1)

@@ -53,7 +53,8 @@ def public():
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_another_origin_moves_the_intercepts_of_an_estimator_alone(name):
+def test_another_origin_moves_only_intercepts_of_estimators(name):
+    """Another origin of the targets moves the intercepts of an estimator and nothing else."""
     here = ESTIMATORS[name].fit(of_sizes()).W
     for shift in SHIFTS:
         there = ESTIMATORS[name].fit(of_sizes(shift)).W

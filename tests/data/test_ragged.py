@@ -54,7 +54,9 @@ def data_bytes(tasks):
 
 def padded_as_in_0_3_0(X, y):
     shape = len(X), max(map(len, y))
-    out, targets, mask = np.zeros((*shape, X[0].shape[1])), np.zeros(shape), np.zeros(shape, dtype=bool)
+    out = np.zeros((*shape, X[0].shape[1]))
+    targets = np.zeros(shape)
+    mask = np.zeros(shape, dtype=bool)
     for i, (x, v) in enumerate(zip(X, y, strict=True)):
         out[i, : len(v)], targets[i, : len(v)], mask[i, : len(v)] = x, v, True
     return out, targets, mask
@@ -76,7 +78,8 @@ def test_rows_are_stored_once_and_in_their_order():
         assert not any(np.shares_memory(part, tasks.rows) for part in own)
 
 
-def test_padded_views_are_those_of_0_3_0_and_cannot_be_written_to():
+def test_padded_views_are_those_of_0_3_0_and_read_only():
+    """Padded views are those of version 0.3.0 and cannot be written to."""
     tasks, expected = ragged(), padded_as_in_0_3_0(*rows())
     for view, array in zip((tasks.X, tasks.y, tasks.mask), expected, strict=True):
         assert_array_equal(view, array)
@@ -225,8 +228,11 @@ WAYS_IN = {
 
 
 @pytest.mark.parametrize("name", WAYS_IN)
-def test_a_task_of_a_thousand_times_the_rows_takes_four_times_the_data(name):
-    """The data themselves are the first of the four."""
+def test_one_large_task_takes_four_times_the_data(name):
+    """A task with a thousand times the rows of others takes four times the data's memory.
+
+    The data themselves are the first of the four.
+    """
     few, many = (ragged(sizes, d=10) for sizes in ([20] * 200, [20] * 999 + [20_000]))
     WAYS_IN[name](few.take(range(200)))  # what is made once
     least = traced_peak(lambda: WAYS_IN[name](few))
@@ -287,7 +293,8 @@ def table(sizes=(3, 1, 40, 7, 300), **options):
     return dataclasses.replace(ragged(sizes, **options), scaling="unit_variance")
 
 
-def test_of_labels_nothing_is_kept_of_every_row_for_every_size_of_signal():
+def test_labels_keep_no_row_for_every_signal_size():
+    """For labels, nothing is kept of every row for every size of the signal."""
     tasks = ragged([100] * 100, labels=True)
     RidgeLogistic().fit(tasks.take([0]))
     assert traced_peak(lambda: RidgeLogistic().fit(tasks)) < 2 * data_bytes(tasks)
@@ -300,9 +307,9 @@ def test_rounds_run_on_the_only_copy_of_scaled_rows(loss, monkeypatch):
     scaled, there = [], []
 
     def watched(tasks):
-        found = in_unit_variance(tasks)
-        scaled.append(weakref.ref(found[0]))
-        return found
+        arrays = in_unit_variance(tasks)
+        scaled.append(weakref.ref(arrays[0]))
+        return arrays
 
     def run(sharing, run, *arguments, **options):
         there.extend(each() for each in scaled)
@@ -337,13 +344,13 @@ def test_a_parquet_file_is_read_a_few_rows_of_a_column_at_a_time(tmp_path, monke
         return numeric_columns(*arguments)
 
     monkeypatch.setattr(shards, "numeric_columns", watched)
-    begin, found = arrow.total_allocated_bytes(), []
-    load = lambda: found.extend(mp.TaskShards.from_parquet(tmp_path, task="task", target="y", progress_bar=False))
+    begin, read = arrow.total_allocated_bytes(), []
+    load = lambda: read.extend(mp.TaskShards.from_parquet(tmp_path, task="task", target="y", progress_bar=False))
     assert traced_peak(load) < 3 * data_bytes(tasks)
     assert max(taken) - begin < data_bytes(tasks) / 4
-    assert_array_equal(found[0].rows, tasks.rows)
-    assert_array_equal(found[0].targets, tasks.targets)
-    assert found[0].tasks == tasks.tasks
+    assert_array_equal(read[0].rows, tasks.rows)
+    assert_array_equal(read[0].targets, tasks.targets)
+    assert read[0].tasks == tasks.tasks
 
 
 def test_folds_that_are_large_are_not_all_there_at_once(monkeypatch):
@@ -383,11 +390,12 @@ def test_messages_are_those_of_0_3_0_bit_for_bit(scaling, d):
     # as it was done: what is not padding, task by task
     own = [(padded[i][mask[i]], targets[i][mask[i]]) for i in range(len(X))]
     expected = np.stack([_mean(*each, scaling, conjugate.SENT)[0] for each in own], axis=1)
-    found = messages(TaskData.from_lists(X, y), scaling)[0]
-    assert found.tobytes() == expected.tobytes()
+    sent = messages(TaskData.from_lists(X, y), scaling)[0]
+    assert sent.tobytes() == expected.tobytes()
 
 
-def test_a_fingerprint_is_that_of_the_padded_arrays_where_they_can_be(wide):
+def test_fingerprints_are_those_of_the_padded_arrays(wide):
+    """A fingerprint is that of the padded arrays wherever these can be made."""
     ledger, tasks = mp.privacy.Ledger(epsilon=1.0, delta=0.1), ragged()
     X, y, mask = padded_as_in_0_3_0(*rows())
     assert ledger.fingerprint(tasks) == ledger.fingerprint(SimpleNamespace(X=X, y=y, mask=mask))
@@ -521,7 +529,8 @@ def test_jax_reads_large_arrays_where_they_are():
             assert jax.device_put(array).unsafe_buffer_pointer() == array.ctypes.data
 
 
-def test_weights_of_a_few_rows_at_a_time_predict_what_those_of_all_do(monkeypatch):
+def test_weights_of_a_few_rows_at_a_time_predict_the_same(monkeypatch):
+    """Weights that are applied to a few rows at a time predict what they do for all rows."""
     tasks, W = ragged((1, 3, 40, 1000), d=9), np.random.default_rng(1).standard_normal((9, 4))
     every = linear(W, tasks)
     assert_allclose(every, np.concatenate([tasks.rows_of(i)[0] @ W[:, i] for i in range(4)]), rtol=1e-9, atol=1e-12)

@@ -87,7 +87,8 @@ def test_what_is_no_reference_is_named(features, options, words):
         (["age", "weight"], "got none of 'weight' and values of 'male'"),
     ],
 )
-def test_other_columns_than_declared_are_refused_before_anything_is_charged(columns, words):
+def test_undeclared_columns_are_refused_before_a_charge(columns, words):
+    """Columns other than those declared are refused before anything is charged."""
     rng = np.random.default_rng(0)
     rows = [rng.standard_normal((5, len(columns))) for _ in range(6)]
     tasks = mp.TaskData.from_lists(rows, [rng.standard_normal(5) for _ in range(6)], features=columns)

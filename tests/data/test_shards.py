@@ -94,7 +94,8 @@ def test_so_it_is_from_parquet_files_with_every_option(folder, options, intercep
     assert out.features == whole.features == FEATURES
 
 
-def test_counts_have_the_exposure_and_the_weight_of_their_own_rows(tmp_path):
+def test_counts_keep_the_exposure_and_weight_of_their_rows(tmp_path):
+    """Counts have the exposure and the weight of their own rows."""
     rng, rows = np.random.default_rng(3), 400
     table = pd.DataFrame({"ward": rng.choice(NAMES[:8], rows), "age": rng.standard_normal(rows)})
     table = table.assign(nights=rng.integers(1, 20, rows), copies=rng.integers(1, 4, rows))
@@ -173,7 +174,9 @@ def test_a_fingerprint_knows_the_rows_and_not_how_they_were_cut(store):
     ],
 )  # fmt: skip
 def test_a_broken_part_is_named_and_nothing_is_spent(folder, monkeypatch, spoil, error):
-    drawn, book, path = [], Ledger(epsilon=1.0, delta=0.5), folder / "part-1.parquet"
+    drawn = []
+    book = Ledger(epsilon=1.0, delta=0.5)
+    path = folder / "part-1.parquet"
     monkeypatch.setattr(exact, "source", lambda *_: drawn.append(1))
     spoil(pd.read_parquet(path)).to_parquet(path)
     with pytest.raises(ValueError, match=f"^{error}"):
@@ -193,7 +196,8 @@ def test_a_total_that_is_too_small_says_so(folder):
         mp.release(TaskShards.from_parquet(folder, **COLUMNS, **QUIET), 1.0, ledger=Ledger(epsilon=0.5, delta=1e-4))
 
 
-def test_rows_of_a_task_apart_are_refused_where_parts_are_cut_by_rows(tmp_path):
+def test_scattered_rows_of_a_task_are_refused_where_rows_are_cut(tmp_path):
+    """Rows of a task that are not one after another are refused where shards are cut by rows."""
     path, rows = tmp_path / "rows.nc", {"X": (("row", "feature"), np.ones((3, 2))), "y": ("row", np.ones(3))}
     xr.Dataset(rows | {"task": ("row", [0, 1, 0])}).to_netcdf(path, engine="h5netcdf")
     with pytest.raises(ValueError, match=r"^task: expected the rows of a task one after another"):
@@ -258,7 +262,8 @@ def test_parts_are_read_one_at_a_time_and_say_nothing_of_rows(store):
 
 
 @pytest.mark.parametrize(("tasks", "exact_at"), [(10**6, 2.0**-13), (10**8, 2.0**-12)])
-def test_the_grid_is_coarser_only_where_doubles_could_not_hold_the_sum(tasks, exact_at):
+def test_the_grid_is_coarser_only_where_doubles_overflow(tasks, exact_at):
+    """The grid is coarser only where doubles could not hold the sum."""
     # d = 32: 2^-13 < 1e-3 / sqrt(32), and m of its squares are below 2^52 up to m = 2^26
     law = mp.releases.terms(1.0, tasks, 32).mechanisms[0]
     h = lattice.step(1.0, 32, tasks, [law])
@@ -279,7 +284,8 @@ def test_tasks_that_say_nothing_are_named_for_all_parts_together(tmp_path, worke
     assert all(name in str(told[0].message) for name in NAMES[1:4])
 
 
-def test_columns_of_parquet_files_may_be_left_out_of_the_features(folder):
+def test_columns_of_parquet_files_may_be_left_out(folder):
+    """Columns of Parquet files may be left out of the features."""
     shards = TaskShards.from_parquet(folder, **COLUMNS, exclude=FEATURES[:1], **QUIET)
     every = TaskShards.from_parquet(folder, **COLUMNS, **QUIET)
     assert shards.features == tuple(name for name in every.features if name != FEATURES[0])

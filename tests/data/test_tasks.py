@@ -34,7 +34,8 @@ def test_padding_keeps_every_row_and_masks_the_rest(ragged):
         assert not tasks.X[i][~tasks.mask[i]].any()
 
 
-def test_gram_is_that_of_each_tasks_own_rows_and_is_computed_once(ragged):
+def test_gram_matrices_are_of_each_tasks_rows_and_computed_once(ragged):
+    """Gram matrices are those of each task's own rows, and are computed once."""
     tasks, X, y = ragged
     for i in range(3):
         np.testing.assert_allclose(tasks.gram.xx[i], X[i].T @ X[i])
@@ -134,7 +135,8 @@ def test_unit_rows_have_length_one_and_zero_rows_stay_zero():
     np.testing.assert_allclose(tasks.X[0], [[0.6, 0.8], [0.0, 0.0]])
 
 
-def test_an_intercept_is_a_last_feature_that_goes_wherever_the_rows_go(ragged):
+def test_an_intercept_is_a_last_feature_and_goes_with_its_rows(ragged):
+    """An intercept is a last feature that goes wherever the rows go."""
     tasks, _, _ = ragged
     ours = tasks.with_intercept()
     assert ours.features == ("u", "v", "w", "intercept")

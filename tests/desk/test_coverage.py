@@ -53,7 +53,9 @@ def study(kind, seed):
 @pytest.mark.parametrize("kind", list(TARGETS))
 def test_intervals_cover_over_studies_that_go_the_whole_way(kind):
     schema = mp.Schema.from_dict({**SAID, "target": TARGETS[kind]})
-    own_inside, average_inside, errors = [], [], {"with": [], "alone": []}
+    own_inside = []
+    average_inside = []
+    errors = {"with": [], "alone": []}
     for seed in range(STUDIES):
         frames, effects, average = study(kind, seed)
         messages = {name: desk.make_message(schema, frame) for name, frame in frames.items()}

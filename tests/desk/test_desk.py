@@ -76,7 +76,8 @@ def asked(here):
     return ["--study", here / "study.toml", "--csv", here / "mine.csv", "--release", here / "release.nc", *QUICK]
 
 
-def test_the_release_is_of_this_study_and_is_what_all_rows_in_one_place_would_give(study):
+def test_the_release_is_that_of_all_rows_in_one_place(study):
+    """The release is of this study, and is what all rows in one place would give."""
     release, schema = (
         mp.Release.load(study / "curator" / "release.nc"),
         mp.Schema.read(study / "curator" / "study.toml"),
@@ -91,7 +92,8 @@ def test_the_release_is_of_this_study_and_is_what_all_rows_in_one_place_would_gi
     assert np.array_equal(desk.publish(inbox, unsafe_seed=1).sigma, same.sigma)
 
 
-def test_a_hospital_has_coefficients_alone_and_with_the_release_for_itself_alone(fitted):
+def test_a_hospital_has_coefficients_alone_and_with_the_release(fitted):
+    """A hospital has its coefficients alone and with the release, for itself only."""
     results = fitted / "results"
     assert sorted(path.name for path in results.iterdir()) == [
         "average_effects.csv",
@@ -123,15 +125,15 @@ def test_in_python_it_is_the_same(fitted):
     frame = patients("H0", seed=5).drop(columns=["stay", "hospital"])
     frame.index = [f"patient {i}" for i in range(len(frame))]
     frame.loc["patient 3", "age"] = np.nan
-    found = own.predict(frame)
-    assert list(found.index) == list(frame.index)
-    assert list(found.index[found["mean"].isna()]) == ["patient 3"]
+    prediction = own.predict(frame)
+    assert list(prediction.index) == list(frame.index)
+    assert list(prediction.index[prediction["mean"].isna()]) == ["patient 3"]
     effect = own.coefficients()["mean"]
     by_hand = effect["intercept"] + effect["age"] * (frame["age"] - 60)
     by_hand += effect["insurance[private]"] * ((frame["insurance"] == "private") - 0.3)
-    kept = found["mean"].notna()
-    np.testing.assert_allclose(found["mean"][kept], by_hand[kept], atol=0.3)
-    assert (found["lower"] < found["mean"])[kept].all()
+    kept = prediction["mean"].notna()
+    np.testing.assert_allclose(prediction["mean"][kept], by_hand[kept], atol=0.3)
+    assert (prediction["lower"] < prediction["mean"])[kept].all()
     assert "private to this hospital" in repr(own)
 
 
@@ -152,9 +154,9 @@ def test_predictions_are_in_the_order_of_the_table(fitted, capsys):
         == 0
     )
     assert json.loads(capsys.readouterr().out) == {"rows": 24, "without": 0, "out": str(fitted / "p.csv")}
-    found = pd.read_csv(fitted / "p.csv", index_col="row")
+    predictions = pd.read_csv(fitted / "p.csv", index_col="row")
     expected = desk.OwnModel.load(fitted / "results" / "model.nc").predict(new)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(predictions, expected, rtol=1e-6)
     assert stat.S_IMODE((fitted / "p.csv").stat().st_mode) == 0o600
 
 
@@ -221,8 +223,11 @@ def test_a_model_without_rows_has_none_in_memory_either(study):
 
 
 @pytest.mark.parametrize(("rows", "recovered"), [(2, True), (12, False)])
-def test_outcomes_are_to_be_had_from_coefficients_of_few_rows_alone(study, rows, recovered):
-    """Who knows the columns looks for the outcomes that give these coefficients: of two rows there is one solution."""
+def test_outcomes_can_be_solved_from_coefficients_of_few_rows(study, rows, recovered):
+    """Outcomes can be worked out from coefficients of few rows alone.
+
+    An attacker who knows the columns looks for outcomes that give these coefficients: for two rows there is one solution.
+    """
     schema, release = mp.Schema.read(study / "H1" / "study.toml"), mp.Release.load(study / "H1" / "release.nc")
     shared = mp.inference.shared_effects(release, chains=2, warmup=140, draws=200, progress_bar=False)
     frame = patients("H1", rows, seed=4)
@@ -240,8 +245,11 @@ def test_outcomes_are_to_be_had_from_coefficients_of_few_rows_alone(study, rows,
     assert recovered or error > 1
 
 
-def test_outcomes_of_two_kinds_are_to_be_had_from_coefficients_of_several_times_as_many_rows(study):
-    """Numbers of few kinds leave few cases to try: of 10 rows 1024, and one of them alone gives these 3 coefficients."""
+def test_binary_outcomes_can_be_solved_from_coefficients(study):
+    """Outcomes of two kinds can be worked out from coefficients of several times as many rows.
+
+    Numbers of few kinds leave few cases to try: of 10 rows 1024, and one of them alone gives these 3 coefficients.
+    """
     schema, release = mp.Schema.read(study / "H1" / "study.toml"), mp.Release.load(study / "H1" / "release.nc")
     shared = mp.inference.shared_effects(release, chains=2, warmup=140, draws=200, progress_bar=False)
     frame = patients("H1", 10, seed=4)
@@ -276,7 +284,8 @@ def replaced(frame):
     yield frame[frame.columns[::-1]].sample(frac=1, random_state=0)
 
 
-def test_whatever_the_rows_of_one_hospital_all_else_is_the_same_in_bits(study):
+def test_one_hospitals_rows_change_no_bit_of_anything_else(study):
+    """Whatever the rows of one hospital are, all else is the same in bits."""
     schema = mp.Schema.read(study / "curator" / "study.toml")
     others = [desk.make_message(schema, patients(name)).vector for name in IDS if name != "H3"]
     terms, seen = schema.terms(), set()
@@ -300,7 +309,8 @@ def test_whatever_the_rows_of_one_hospital_all_else_is_the_same_in_bits(study):
     assert len(seen) > 4  # they did change its own
 
 
-def test_without_hospitals_that_never_answered_the_release_is_of_fewer(study, tmp_path, capsys):
+def test_without_silent_hospitals_the_release_is_of_fewer(study, tmp_path, capsys):
+    """Without the hospitals that never answered, the release is of fewer."""
     inbox = shutil.copytree(study / "curator" / "inbox", tmp_path / "inbox")
     (inbox / "H6.json").unlink()
     out = tmp_path / "release.nc"
@@ -402,13 +412,13 @@ def test_labels_and_counts_go_the_same_way(kind, tmp_path):
     np.testing.assert_allclose(own.coefficients()["mean"], beside["mean"], rtol=1e-6)
     own.save(tmp_path / "model.nc")
     new = frames[0].drop(columns="stay")
-    found, loaded = own.predict(new), desk.OwnModel.load(tmp_path / "model.nc").predict(new)
-    np.testing.assert_allclose(found, loaded, rtol=1e-5)
+    prediction, loaded = own.predict(new), desk.OwnModel.load(tmp_path / "model.nc").predict(new)
+    np.testing.assert_allclose(prediction, loaded, rtol=1e-5)
     if kind == "binary":
-        assert ((found["mean"] > 0) & (found["mean"] < 1)).all()
+        assert ((prediction["mean"] > 0) & (prediction["mean"] < 1)).all()
     else:
         twice = own.predict(new.assign(days=2 * new["days"]))["mean"]
-        np.testing.assert_allclose(twice, 2 * found["mean"], rtol=1e-6)
+        np.testing.assert_allclose(twice, 2 * prediction["mean"], rtol=1e-6)
 
 
 def test_nothing_that_a_desk_holds_shows_a_number_of_it(fitted):

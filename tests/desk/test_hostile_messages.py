@@ -143,8 +143,11 @@ print(mp.Release.load(sys.argv[1]).num_tasks)
 """
 
 
-def test_a_disk_that_is_full_while_a_release_is_written_is_an_error_and_no_crash(tmp_path):
-    """The release is paid for by then, and would be lost: HDF5 itself ends the process where it cannot write."""
+def test_a_full_disk_is_an_error_and_no_crash(tmp_path):
+    """A disk that is full while a release is written is an error and no crash.
+
+    The release is paid for by then, and would be lost: HDF5 itself ends the process where it cannot write.
+    """
     place = tmp_path / "release.nc"
     done = subprocess.run([sys.executable, "-c", FULL, place], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["refused", "refused", "3"], "")

@@ -1,9 +1,10 @@
-"""What goes wrong at a desk is said, and nothing is lost, sent or charged by it."""
+"""Refusals at a desk: mistakes are named, and nothing is lost, sent or charged by them."""
 
 import errno
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -87,14 +88,15 @@ def test_without_a_terminal_and_without_yes_nothing_is_written(here, capsys, mon
     assert not (here / "out.json").exists()
 
 
-def test_on_a_terminal_numbers_are_shown_and_yes_writes_the_message(here, terminal, capsys):
+def test_on_a_terminal_yes_writes_the_message_that_was_shown(here, terminal, capsys):
+    """On a terminal the numbers are shown, and "yes" writes the message."""
     screen = terminal("yes\n")
     assert run(*sending(here, "H1", "--json")) == 0
     shown = screen.getvalue()
     assert "an estimate for each of 3 coefficients (age, insurance[private], intercept)" in shown
     assert "at most 95 % likely after the release (eps = 3; but for delta = 0.01)" in shown
-    found = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
-    assert f"age: {found.vector[0]:+.4f}" in shown
+    message = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
+    assert f"age: {message.vector[0]:+.4f}" in shown
     assert json.loads(capsys.readouterr().out)["no_estimate"] is False
     assert stat.S_IMODE((here / "out.json").stat().st_mode) == 0o600
 
@@ -102,9 +104,9 @@ def test_on_a_terminal_numbers_are_shown_and_yes_writes_the_message(here, termin
 def test_who_declines_because_of_the_numbers_sends_no_estimate(here, terminal):
     terminal("no estimate\n")
     assert run(*sending(here)) == 0
-    found = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
-    assert found.says_nothing
-    assert found.vector[-1] == pytest.approx(1, abs=1e-3)
+    message = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
+    assert message.says_nothing
+    assert message.vector[-1] == pytest.approx(1, abs=1e-3)
 
 
 @pytest.mark.parametrize("answer", ["", "no\n", "y\n", "stop\n"])
@@ -119,8 +121,8 @@ def test_a_script_says_yes_and_sees_no_numbers(here, capsys):
     assert run(*sending(here, "H1", "--yes")) == 0
     shown = capsys.readouterr().err
     assert "What leaves: an estimate for each of 3 coefficients" in shown
-    found = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
-    assert f"{found.vector[0]:+.4f}" not in shown
+    message = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
+    assert f"{message.vector[0]:+.4f}" not in shown
 
 
 def test_a_draft_is_refused_until_it_is_accepted(here, capsys):
@@ -153,7 +155,8 @@ def test_a_draft_is_refused_until_it_is_accepted(here, capsys):
         (lambda f: f.assign(hospital="Elsewhere"), "expected rows of 'H1', got others"),
     ],
 )
-def test_rows_that_the_study_does_not_take_are_refused_and_nothing_is_written(here, capsys, change, message):
+def test_unsuitable_rows_are_refused_and_nothing_is_written(here, capsys, change, message):
+    """Rows that the study does not take are refused, and nothing is written."""
     change(patients("H1")).to_csv(here / "H1.csv", index=False)
     assert run(*sending(here, "H1", "--yes", "--participant", "H1")) == 2
     said = capsys.readouterr().err
@@ -170,7 +173,8 @@ def test_a_column_that_is_there_twice_is_refused(here, capsys):
     assert "expected columns of different names" in capsys.readouterr().err
 
 
-def test_other_units_are_told_at_this_desk_and_the_message_is_sent_all_the_same(here, capsys):
+def test_other_units_are_told_and_the_message_is_still_sent(here, capsys):
+    """Other units are told at this desk, and the message is sent all the same."""
     frame = patients("H1")
     frame.assign(age=frame["age"] * 1000).to_csv(here / "H1.csv", index=False)
     assert run(*sending(here, "H1", "--yes", "--json")) == 0
@@ -180,7 +184,8 @@ def test_other_units_are_told_at_this_desk_and_the_message_is_sent_all_the_same(
     assert json.loads(printed.out)["no_estimate"] is False
 
 
-def test_a_hospital_all_of_whose_rows_are_dropped_is_told_and_sends_no_estimate(here, capsys):
+def test_a_hospital_without_usable_rows_sends_no_estimate(here, capsys):
+    """A hospital all of whose rows are dropped is told so, and sends no estimate."""
     patients("H1").assign(age="").to_csv(here / "H1.csv", index=False)
     assert run(*sending(here, "H1", "--yes", "--json")) == 0
     printed = capsys.readouterr()
@@ -239,7 +244,8 @@ def another(here):
         (lambda here: shutil.rmtree(here / "inbox"), "expected a folder of them"),
     ],
 )  # fmt: skip
-def test_an_inbox_that_is_not_as_it_should_be_is_refused_and_nothing_is_charged(here, capsys, change, message):
+def test_a_faulty_inbox_is_refused_and_nothing_is_charged(here, capsys, change, message):
+    """An inbox that is not as it should be is refused, and nothing is charged."""
     change(here)
     assert run(*publishing(here)) == 2
     assert message in capsys.readouterr().err
@@ -282,7 +288,8 @@ def test_all_that_is_wrong_is_said_at_once(here, capsys):
     assert "H2 has sent 2 messages" in said
 
 
-def test_a_new_ledger_needs_a_total_and_an_old_one_refuses_what_is_over_its_own(here, capsys):
+def test_a_new_ledger_needs_a_total_and_an_old_one_keeps_its_own(here, capsys):
+    """A new ledger needs a total, and an old one refuses what is over its own."""
     no_total = publishing(here)[:-2]
     assert run(*no_total) == 2
     assert "--total: expected the eps that a new ledger declares" in capsys.readouterr().err
@@ -292,7 +299,8 @@ def test_a_new_ledger_needs_a_total_and_an_old_one_refuses_what_is_over_its_own(
     assert not_charged(here)
 
 
-def test_a_second_release_is_not_written_over_the_first_and_not_charged(here, capsys):
+def test_a_second_release_is_neither_written_nor_charged(here, capsys):
+    """A second release is not written over the first, and not charged."""
     assert run(*publishing(here)) == 0
     before = (here / "release.nc").read_bytes()
     assert run(*publishing(here)) == 2
@@ -311,7 +319,8 @@ def test_a_full_disk_is_found_before_anything_is_charged(here, capsys, monkeypat
     assert not_charged(here)
 
 
-def test_a_release_that_is_paid_for_is_kept_elsewhere_where_it_cannot_be_written(here, capsys, monkeypatch):
+def test_an_unwritable_paid_release_is_kept_elsewhere(here, capsys, monkeypatch):
+    """A release that is paid for is kept elsewhere where it cannot be written."""
     save, calls = mp.Release.save, []
 
     def fails_once(self, path, **options):
@@ -328,7 +337,8 @@ def test_a_release_that_is_paid_for_is_kept_elsewhere_where_it_cannot_be_written
     shutil.rmtree(os.path.dirname(calls[1]))
 
 
-def test_a_release_that_somebody_else_has_put_there_meanwhile_is_not_written_over(here, capsys, monkeypatch):
+def test_another_persons_release_is_not_written_over(here, capsys, monkeypatch):
+    """A release that somebody else has put there meanwhile is not written over."""
     real = desk.publish
 
     def meanwhile(*arguments, **options):
@@ -427,41 +437,43 @@ def fitting(here, *more):
          "--out: expected a folder without forest.png"),
     ],
 )  # fmt: skip
-def test_a_fit_of_something_else_is_refused_before_anything_is_sampled(
-    here, released, capsys, monkeypatch, change, more, message
-):
+def test_a_fit_of_another_study_is_refused_before_sampling(here, released, capsys, monkeypatch, change, more, message):
+    """A fit of something else is refused before anything is sampled."""
     monkeypatch.setattr("mpmtl_prob.desk.model.shared_effects", lambda *_, **__: pytest.fail("sampled"))
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     released.save(here / "release.nc")
     change(here)
     more = [here / "inbox" / f"{one}.json" if one in IDS else one for one in more]
     assert run(*fitting(here, *more)) == 2
-    import re
-
     assert re.search(message, capsys.readouterr().err)
     assert not (here / "results" / "coefficients.csv").exists()
 
 
 def test_a_fit_asks_for_the_message_on_a_terminal(here, released, terminal, monkeypatch):
+    class Asked(Exception):
+        """Raised in place of a fit, which would take long."""
+
     asked = []
-    monkeypatch.setattr(
-        desk, "fit", lambda *arguments, **options: asked.append((arguments[3], options["newcomer"])) or 1 / 0
-    )
+
+    def fit(*arguments, **options):
+        asked.append((arguments[3], options["newcomer"]))
+        raise Asked
+
+    monkeypatch.setattr(desk, "fit", fit)
     released.save(here / "release.nc")
     for answer in ("\n", f"{here / 'inbox' / 'H1.json'}\n"):
         screen = terminal(answer)
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(Asked):
             run(*fitting(here))
         assert "Has this hospital sent a message for this release?" in screen.getvalue()
     assert asked[0] == (None, True)
     assert (asked[1][0].participant, asked[1][1]) == ("H1", False)
 
 
-def test_who_sent_no_estimate_takes_that_out_and_not_what_its_rows_would_say(released, sent):
-    schema, sampler = (
-        mp.Schema.read(sent / "study.toml"),
-        {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False},
-    )
+def test_who_sent_no_estimate_takes_out_the_empty_message(released, sent):
+    """Whoever sent no estimate takes that out, and not what its rows would say."""
+    schema = mp.Schema.read(sent / "study.toml")
+    sampler = {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False}
     silent = desk.make_message(schema, None, "H1", no_estimate=True)
     seen = []
     real = mp.inference.OwnerEffects
@@ -475,11 +487,10 @@ def test_who_sent_no_estimate_takes_that_out_and_not_what_its_rows_would_say(rel
     np.testing.assert_allclose(plain.coefficients().xs("H1"), seen[1], rtol=1e-12)
 
 
-def test_predictions_for_another_hospital_or_without_a_column_are_refused(released, sent, tmp_path, capsys):
-    schema, sampler = (
-        mp.Schema.read(sent / "study.toml"),
-        {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False},
-    )
+def test_predictions_without_hospital_or_column_are_refused(released, sent, tmp_path, capsys):
+    """Predictions for another hospital, or without a column, are refused."""
+    schema = mp.Schema.read(sent / "study.toml")
+    sampler = {"chains": 2, "warmup": 140, "draws": 200, "progress_bar": False}
     own = desk.fit(schema, patients("H1"), released, newcomer=True, **sampler)
     own.save(tmp_path / "model.nc")
     for frame, message in (

@@ -44,7 +44,8 @@ def plain(page):
     )[0]
 
 
-def test_the_page_speaks_the_study_s_words_and_starts_with_the_patients(made):
+def test_the_page_speaks_of_patients_and_in_the_studys_words(made):
+    """The page speaks in the study's words and starts with the patients."""
     _, study, release, model = made
     words = plain(desk.report(release, study, shared=model.shared))
     assert words.index("Your patients") < words.index("How much can be learnt") < words.index("What was found")
@@ -144,7 +145,8 @@ def test_a_file_with_a_model_is_for_its_owner_alone(made, capsys):
     assert '"private": false' in capsys.readouterr().out
 
 
-def test_a_shell_refuses_files_of_different_studies_by_the_argument(made, tmp_path, capsys):
+def test_a_shell_refuses_files_of_different_studies(made, tmp_path, capsys):
+    """A shell refuses files of different studies, and names the argument."""
     root, *_ = made
     text = STUDY.replace("centre = 60", "centre = 65")
     (tmp_path / "other.toml").write_text(text)
@@ -203,8 +205,11 @@ def test_a_belief_of_one_half_becomes_at_most_what_eps_allows():
     assert not [word for word in JARGON if re.search(rf"\b{word}\b", text)]
 
 
-def test_a_promise_about_taking_part_says_nothing_of_single_records():
-    """One record that is different is a hospital that leaves and another that comes: twice the loss."""
+def test_promises_about_taking_part_exclude_single_records():
+    """A promise about taking part says nothing of single records.
+
+    One record that is different is a hospital that leaves and another that comes: twice the loss.
+    """
     text = guarantee(1.0, adjacency="zero_out").explain("board", organisation="hospital", person="patient")
     assert "If the hospital had not taken part" in text
     assert "at least as well" not in text

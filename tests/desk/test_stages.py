@@ -63,7 +63,8 @@ class Folders:
 STAGES = ("advertise", "share", "mask", "confirm", "reveal")
 
 
-def test_the_release_is_that_of_all_rows_and_a_site_fits_with_its_own_copy(tmp_path, capsys, monkeypatch):
+def test_the_release_is_of_all_rows_and_sites_fit_with_it(tmp_path, capsys, monkeypatch):
+    """The release is that of all rows, and a site fits with its own copy."""
     folders = Folders(tmp_path)
     monkeypatch.setattr("mpmtl_prob.federated.protocol.publish", _seeded)
     assert folders.coordinate() == 0
@@ -99,7 +100,8 @@ def _seeded(A, terms, **options):
     return publish(A, terms, **options | {"unsafe_seed": 1})
 
 
-def test_without_a_curator_sites_may_vanish_and_nobody_sees_a_sum(tmp_path, capsys):
+def test_without_a_curator_sites_may_vanish_unseen(tmp_path, capsys):
+    """Without a curator, sites may vanish, and nobody sees a sum of fewer."""
     folders = Folders(tmp_path)
     trust = ["--trust", "no_curator"]
     assert folders.coordinate(*trust, "--dropouts", "2") == 0
@@ -164,7 +166,8 @@ def test_what_a_site_does_not_take_part_in(tmp_path, capsys, monkeypatch):
     assert "holds no stage of a run" in capsys.readouterr().err
 
 
-def test_an_invitation_to_something_else_than_the_study_is_refused(tmp_path):
+def test_an_invitation_to_another_study_is_refused(tmp_path):
+    """An invitation to something else than the study is refused."""
     from mpmtl_prob import federated
     from mpmtl_prob.desk.site import SiteDesk
     from mpmtl_prob.desk.stages import Stage
@@ -221,7 +224,8 @@ def test_too_few_sites_are_no_sum_and_more_may_still_answer(tmp_path, capsys):
     assert "went on without H7" in capsys.readouterr().err
 
 
-def test_an_answer_is_not_given_twice_and_one_that_was_edited_is_found(tmp_path, capsys):
+def test_repeated_and_edited_answers_are_found_out(tmp_path, capsys):
+    """An answer is not given twice, and one that was edited is noticed."""
     folders = Folders(tmp_path)
     assert folders.coordinate() == 0
     for name in IDS:
@@ -254,7 +258,8 @@ def test_an_id_is_no_path(tmp_path):
     assert Stage.load(place, "0" * 64).sender == "../../etc"
 
 
-def test_a_stage_that_is_no_ordinary_file_is_refused_and_not_waited_for(tmp_path):
+def test_a_stage_that_is_no_ordinary_file_is_refused_at_once(tmp_path):
+    """A stage that is no ordinary file is refused and not waited for."""
     from mpmtl_prob.desk.stages import Stage, read_folder
 
     stage = Stage("a" * 64, "b" * 32, "keys", "H1", "server", {"key": b"public"})

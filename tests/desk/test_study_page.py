@@ -29,7 +29,8 @@ def run_line(line, monkeypatch):
 
 
 @pytest.mark.parametrize("page", [PAGE], ids=["study.md"])
-def test_every_command_of_the_page_runs_and_what_it_prints_is_on_the_page(page, tmp_path, monkeypatch, capsys):
+def test_every_command_of_the_page_runs_and_prints_as_shown(page, tmp_path, monkeypatch, capsys):
+    """Every command of the page runs, and what it prints is on the page."""
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```(\w+)\n(.*?)```(?:\n\n```text\n(.*?)```)?", page.read_text(), flags=re.DOTALL)
     assert {kind for kind, *_ in blocks} == {"python", "sh", "toml"}

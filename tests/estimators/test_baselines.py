@@ -39,7 +39,8 @@ def ragged_binary():
     return make([6, 9, 5, 12, 7], binary=True)
 
 
-def test_without_noise_every_task_gets_the_average_of_ridge_models(ragged):
+def test_without_noise_tasks_get_the_average_of_ridge_models(ragged):
+    """Without noise, every task gets the average of ridge models."""
     fitted = DPAggr(0.3, epsilon=None).fit(ragged)
     own = []
     for X, y, real in zip(ragged.X, ragged.y, ragged.mask, strict=True):
@@ -50,7 +51,8 @@ def test_without_noise_every_task_gets_the_average_of_ridge_models(ragged):
     assert fitted.predict(ragged).mean.shape == ragged.y.shape
 
 
-def test_without_noise_the_logistic_average_is_that_of_scikit_learn(ragged_binary):
+def test_without_noise_the_logistic_average_is_scikit_learns(ragged_binary):
+    """Without noise, the logistic average is that of scikit-learn."""
     own = []
     for X, y, real in zip(ragged_binary.X, ragged_binary.y, ragged_binary.mask, strict=True):
         # it minimises C times the sum over rows plus half the squared length
@@ -62,7 +64,8 @@ def test_without_noise_the_logistic_average_is_that_of_scikit_learn(ragged_binar
 
 @pytest.mark.parametrize("loss", [LeastSquares(), Logistic()], ids=["squared", "logistic"])
 @pytest.mark.parametrize("penalty", [0.05, 0.5, 5.0])
-def test_no_other_row_moves_the_average_by_more_than_the_sensitivity(ragged, ragged_binary, loss, penalty):
+def test_a_row_moves_the_average_within_the_sensitivity(ragged, ragged_binary, loss, penalty):
+    """No other row moves the average by more than the sensitivity."""
     binary = isinstance(loss, Logistic)
     tasks, rng = ragged_binary if binary else ragged, np.random.default_rng(1)
     n, d, trials = tasks.mask.sum(axis=1), 4, 300
@@ -91,7 +94,8 @@ def noise_of(tasks, draws=400, **options):
     return np.stack([DPAggr(epsilon=0.7, unsafe_seed=s, **options).fit(tasks).W[:, 0] - quiet for s in range(draws)])
 
 
-def test_circulated_noise_is_independent_laplace_of_the_scale_that_is_printed(ragged):
+def test_circulated_noise_is_independent_laplace_as_printed(ragged):
+    """Circulated noise is independent Laplace noise of the scale that is printed."""
     b = noise_of(ragged, penalty=0.3, level="row", target_bound=2.0)
     assert stats.kstest(b.ravel(), stats.laplace(scale=2 / (5 * 0.7 * 0.3)).cdf).pvalue > RARE  # n_min = 5
     b = noise_of(ragged, penalty=0.3, level="task", target_bound=2.0)
@@ -163,9 +167,9 @@ def test_relations_are_the_inverse_of_omega_without_its_entries():
     W = RNG.standard_normal((3, 7))
     _, s, Vt = np.linalg.svd(W, full_matrices=False)
     P = np.linalg.inv(0.8 * (Vt.T * s) @ Vt / s.sum() + 0.2 * np.eye(7) / 7)
-    found, other = Relations.of(W, 0.2), RNG.standard_normal((3, 7))
-    assert_allclose(found.diagonal, np.diag(P), rtol=1e-10)
-    assert_allclose(found.others(other), other @ (P - np.diag(np.diag(P))), atol=1e-9)
+    relations, other = Relations.of(W, 0.2), RNG.standard_normal((3, 7))
+    assert_allclose(relations.diagonal, np.diag(P), rtol=1e-10)
+    assert_allclose(relations.others(other), other @ (P - np.diag(np.diag(P))), atol=1e-9)
     assert_allclose(Relations.of(np.zeros((3, 7)), 0.2).diagonal, 7)
 
 
@@ -176,7 +180,8 @@ def test_the_first_round_of_dp_mtrl_is_ridge_regression(ragged):
         assert_allclose(fitted.W[:, i], np.linalg.solve(X.T @ X / n + (0.1 + 0.02 * 5) * np.eye(4), X.T @ y / n))
 
 
-def test_the_coupled_equations_have_the_fixed_point_of_the_joint_problem(ragged):
+def test_coupled_equations_have_the_joint_fixed_point(ragged):
+    """The coupled equations have the fixed point of the joint problem."""
     relations, ridge, relation = Relations.of(RNG.standard_normal((4, 5)), 0.5), 0.1, 0.05
     local, W = Local.of(ragged), np.zeros((4, 5))
     for _ in range(500):
@@ -193,7 +198,8 @@ def test_the_coupled_equations_have_the_fixed_point_of_the_joint_problem(ragged)
     assert_allclose(W, V.value, atol=1e-5)
 
 
-def test_without_noise_many_rounds_find_the_relations_that_are_optimal():
+def test_many_noiseless_rounds_find_optimal_relations():
+    """Without noise, many rounds find the relations that are optimal."""
     tasks = make([30] * 3, d=6)
     V = cp.Variable((6, 3))
     fit = sum(cp.sum_squares(tasks.X[i] @ V[:, i] - tasks.y[i]) / (2 * 30) for i in range(3))
@@ -213,7 +219,8 @@ def test_dp_mtrl_noise_is_gamma_in_units_of_its_sensitivity():
     assert stats.kstest(length, stats.gamma(4).cdf).pvalue > RARE
 
 
-def test_budgets_compose_to_what_is_claimed_for_rows_and_by_group_privacy_for_tasks(ragged):
+def test_budgets_compose_to_the_claim_for_rows_and_tasks(ragged):
+    """Budgets compose to what is claimed for rows and, by group privacy, for tasks."""
     row = DPMTRL(0.1, 0.1, epsilon=2.0, rounds=5, delta=1e-3, level="row").budgets(ragged)
     assert_allclose(row, row[0])
     assert_allclose(composition_bound(row, 1e-3), 2.0)
@@ -263,7 +270,8 @@ def test_bad_arguments_are_named(ragged, method, message):
 
 
 @pytest.mark.parametrize("loss", [LeastSquares(), Logistic()], ids=["squared", "logistic"])
-def test_a_penalty_too_weak_for_some_rows_is_refused_whatever_the_rows(loss):
+def test_a_penalty_too_weak_for_some_rows_is_always_refused(loss):
+    """A penalty that is too weak for some rows is refused, whatever the rows are."""
     for X in (np.ones((4, 4)), np.eye(4), np.zeros((4, 4))):
         tasks = TaskData.from_lists([X] * 5, [np.ones(4), -np.ones(4), np.ones(4), -np.ones(4), np.ones(4)])
         for penalty, R in ((1e-30, 1.0), (9e-8, 1.0), (9e-2, 1e3)):
@@ -288,7 +296,8 @@ ROWS = {
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("penalty", [1.1e-7, 1e-4, 1.0, 1e6])
 @pytest.mark.parametrize("R", [1e-6, 1.0, 30.0])
-def test_the_model_of_any_rows_is_found_to_the_same_tolerance_and_nobody_is_told(R, penalty):
+def test_models_of_any_rows_meet_one_tolerance_in_silence(R, penalty):
+    """Models of any rows are found to the same tolerance, and no warning is raised."""
     X, y = (list(parts) for parts in zip(*ROWS.values(), strict=True))
     method = DPAggr(penalty * R**2, loss=Logistic(), rows=(10, 100), row_norm=R)
     fitted = method.fit(TaskData.from_lists(X, y))

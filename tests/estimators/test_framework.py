@@ -1,4 +1,4 @@
-"""What goes into Algorithm 1: step sizes, acceleration, budgets, mechanisms; Algorithm 4; a mapping of W'W."""
+"""Parts of Algorithm 1: step sizes, acceleration, budgets, mechanisms; Algorithm 4; a mapping of W'W."""
 
 import dataclasses
 
@@ -181,7 +181,8 @@ def test_gaussian_rounds_are_calibrated_and_paid_for(tasks, alpha):
         LowRank(1.0, 2.0, 3, 0.7, mechanism="gaussian", curvature=30.0, ledger=ledger).fit(tasks)
 
 
-def test_gaussian_noise_of_little_size_changes_nothing_and_much_shares_nothing(tasks):
+def test_little_gaussian_noise_changes_nothing(tasks):
+    """Little Gaussian noise changes nothing, and much of it leaves nothing shared."""
     options = {"penalty": 1.0, "rounds": 5, "clip": 10.0, "curvature": 30.0, "unsafe_seed": 0}
     exact = LowRank(**options | {"epsilon": None, "unsafe_seed": None}).fit(tasks)
     fitted = LowRank(**options, epsilon=1.0, mechanism=Gaussian(3, 1e-7, clip=10.0)).fit(tasks)
@@ -218,7 +219,8 @@ def test_a_step_size_read_off_the_rows_proves_nothing(tasks):
         assert fitted.guarantee.proved.delta == pytest.approx(-np.expm1(-spent))
 
 
-def test_a_public_bound_on_curvatures_takes_the_place_of_the_largest(tasks):
+def test_a_public_bound_on_curvatures_replaces_the_largest(tasks):
+    """A public bound on curvatures takes the place of the largest curvature."""
     curvature = LeastSquares().of(tasks).curvature()
     L = float(np.median(curvature))
     plan = LowRank(penalty=2.0, clip=1.0, curvature=L, loss=LeastSquares(strong_convexity=0.1)).plan(tasks)
@@ -277,9 +279,9 @@ def test_algorithm_4_is_as_printed(tasks, doubled):
     root, W0, beta = rng.standard_normal((3, 3, 5)), rng.standard_normal((3, 6)), np.arange(3) / 5
     E = root @ root.swapaxes(1, 2)
     run = Run(LeastSquares().of(tasks), np.full(6, 0.01), np.array([0.05, 0.02]), beta, 0.8, np.zeros(3))
-    _, found, _ = run_rounds(ProximalSum(doubled=doubled), *jax.tree.map(np.asarray, (run, W0, Noise(E))))
+    _, rounds_run, _ = run_rounds(ProximalSum(doubled=doubled), *jax.tree.map(np.asarray, (run, W0, Noise(E))))
     expected = algorithm_4_by_hand(tasks, W0, E, 0.8, 0.01, (5.0, 2.0), beta, doubled)
-    assert_allclose(found, expected, atol=1e-10)
+    assert_allclose(rounds_run, expected, atol=1e-10)
 
 
 def test_p_and_q_start_alike_as_printed_or_q_from_zero():
@@ -302,7 +304,8 @@ def test_p_and_q_start_alike_as_printed_or_q_from_zero():
     ],
     ids=lambda penalty: type(penalty).__name__,
 )
-def test_without_noise_algorithm_4_converges_to_the_optimum_for_every_variant(tasks, norm, own):
+def test_noiseless_algorithm_4_converges_for_every_variant(tasks, norm, own):
+    """Without noise, Algorithm 4 converges to the optimum for every variant."""
     optimum = LowRankPlusSparse((2.0, 1.0), norm, own, tolerance=1e-9).fit(tasks)
     algorithm = LowRankSparse(
         penalty=(2.0, 1.0), sharing=ProximalSum(norm, own), epsilon=None, rounds=6000, record=False
@@ -322,7 +325,8 @@ def test_algorithm_4_pays_for_p_and_not_for_q(tasks):
 # -- a mapping of W'W -------------------------------------------------------------------------------------------------------
 
 
-def test_task_relations_shrink_by_the_precision_of_a_task_given_the_others():
+def test_task_relations_shrink_by_conditional_precision():
+    """Task relations shrink by the precision of a task given the others."""
     rng = np.random.default_rng(0)
     W = rng.standard_normal((6, 3))
     W = np.column_stack([W, W[:, 0] + 0.05 * rng.standard_normal(6)])  # the last task nearly repeats the first
@@ -390,7 +394,8 @@ def test_bad_arguments_are_named(tasks, options, message):
 # -- Algorithm 5 ----------------------------------------------------------------------------------------------------------
 
 
-def test_algorithm_5_adds_noise_to_the_models_and_clips_them_again(tasks):
+def test_algorithm_5_adds_noise_and_clips_again(tasks):
+    """Algorithm 5 adds noise to the models and clips them again."""
     rng = np.random.default_rng(5)
     W0, b = rng.standard_normal((3, 6)), 0.4 * rng.standard_normal((1, 3, 6))
     run = Run(LeastSquares().of(tasks), np.full(6, 0.01), 0.05, np.zeros(1), 0.8, np.zeros(1))
@@ -403,7 +408,8 @@ def test_algorithm_5_adds_noise_to_the_models_and_clips_them_again(tasks):
     assert_allclose(sigma[0], sent @ sent.T, atol=1e-12)
 
 
-def test_algorithm_5_has_two_budgets_for_two_units_in_two_ledgers(tasks):
+def test_algorithm_5_has_two_budgets_in_two_ledgers(tasks):
+    """Algorithm 5 has two budgets, for two units, in two ledgers."""
     of_tasks = Ledger(epsilon=1.0, delta=0.9, adjacency="zero_out")
     of_rows = Ledger(epsilon=20.0, delta=1e-3, unit="row")
     rows = RowProtection(20.0, 1e-3, of_rows)

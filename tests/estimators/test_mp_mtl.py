@@ -76,14 +76,15 @@ def test_rounds_are_those_printed_in_the_papers(norm, m, d, unclipped):
     beta = np.arange(3) / np.arange(3, 6)
     W0 = rng.standard_normal((d, m))
     run = Run(LeastSquares().of(tasks), np.full(m, 0.05), 0.05 * 3.0, beta, 0.8, np.zeros(3), unclipped=unclipped)
-    found = run_rounds(Proximal(norm), *jax.tree.map(np.asarray, (run, W0, Noise(noise))))
+    rounds_run = run_rounds(Proximal(norm), *jax.tree.map(np.asarray, (run, W0, Noise(noise))))
     expected = by_hand(tasks, norm, W0, noise, 0.8, 0.05, 3.0, beta, unclipped)
-    assert_allclose(found[0], expected[0], atol=1e-10)
-    assert_allclose(found[1], expected[1], atol=1e-10)
+    assert_allclose(rounds_run[0], expected[0], atol=1e-10)
+    assert_allclose(rounds_run[1], expected[1], atol=1e-10)
 
 
 @pytest.mark.parametrize(("algorithm", "norm"), [(LowRank, TraceNorm()), (GroupSparse, GroupLasso())])
-def test_without_noise_the_rounds_converge_to_the_optimum_of_the_penalised_problem(tasks, algorithm, norm):
+def test_without_noise_rounds_converge_to_the_optimum(tasks, algorithm, norm):
+    """Without noise, the rounds converge to the optimum of the penalised problem."""
     optimum = MultiTask(norm, 2.0, tolerance=1e-9).fit(tasks)
     fitted = algorithm(penalty=2.0, epsilon=None, rounds=4000, acceleration=False, record=False).fit(tasks)
     assert_allclose(fitted.W, optimum.W, atol=1e-6)
@@ -98,7 +99,8 @@ def test_enormous_noise_leaves_every_task_alone(tasks):
         assert_allclose(noisy.W, alone.W, atol=1e-4)
 
 
-def test_enormous_noise_leaves_every_task_alone_with_more_features_than_tasks():
+def test_enormous_noise_isolates_tasks_of_many_features():
+    """Enormous noise leaves every task alone, with more features than tasks."""
     wide = make(m=2, d=6)
     alone = LocalGradientDescent(rounds=3, clip=2.0, step_size=None).fit(wide)
     noisy = LowRank(penalty=1.0, epsilon=1e-12, rounds=3, clip=2.0, unsafe_seed=0).fit(wide)
@@ -130,7 +132,8 @@ def running_example(epsilon):
     return W0, algorithm.fit(tasks).W
 
 
-def test_running_example_leaks_the_odd_task_into_the_others_without_noise_and_not_with_it():
+def test_the_running_example_leaks_only_without_noise():
+    """The running example leaks the odd task into the others without noise, and not with it."""
     profile = lambda W: W / np.linalg.norm(W, axis=0)
     W0, leaking = running_example(1e40)
     odd = profile(W0)[:, -1]
@@ -160,7 +163,8 @@ def test_the_framework_runs_any_mapping_of_the_history(tasks):
 
 
 @pytest.mark.evidence
-def test_more_tasks_lower_the_error_of_the_first_twenty_at_the_same_budget():
+def test_more_tasks_lower_the_error_at_the_same_budget():
+    """More tasks lower the error of the first twenty at the same budget."""
     train, test, _ = mp.datasets.synthetic_low_rank(group=320)  # all alike: every task that joins helps
     algorithm = LowRank(penalty=24.0, epsilon=1.0, rounds=30, clip=60.0, delta=1e-3, start=Ridge(0.3))
     twenty = lambda W: mp.evaluation.nmse(
@@ -221,7 +225,8 @@ def test_budgets_can_grow_geometrically(tasks):
     assert_allclose(np.array(budgets) / budgets[0], 0.8 ** -np.arange(3.0), rtol=1e-9)
 
 
-def test_published_rounds_are_the_clipped_models_plus_noise_of_the_right_law(tasks):
+def test_published_rounds_are_clipped_models_plus_right_noise(tasks):
+    """Published rounds are the clipped models plus noise of the right law."""
     fits = [LowRank(penalty=0.1, epsilon=2.0, rounds=1, clip=0.5).fit(tasks) for _ in range(100)]
     W = Ridge().fit(tasks).W
     W = sent(W, 0.5, fits[0].release.lattice)

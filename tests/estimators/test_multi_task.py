@@ -38,7 +38,8 @@ def tasks():
     ids=["trace norm", "l2,1"],
 )
 @pytest.mark.parametrize("penalty", [0.5, 5.0])
-def test_optimum_satisfies_its_conditions_and_matches_an_interior_point_solver(tasks, norm, expression, penalty):
+def test_optimum_satisfies_its_conditions_and_an_outside_solver(tasks, norm, expression, penalty):
+    """The optimum satisfies its conditions and matches an interior-point solver."""
     fitted = MultiTask(norm, penalty, tolerance=1e-8).fit(tasks)
     assert fitted.history["optimality"][0] <= 1e-8
     V = cp.Variable((3, 6))
@@ -88,7 +89,8 @@ def test_low_rank_plus_sparse_matches_an_interior_point_solver(tasks, own, expre
     assert_allclose(fitted.W, fitted.history["P"][0] + fitted.history["Q"][0])
 
 
-def test_task_relationship_learning_matches_an_interior_point_solver_and_its_alternating_form(tasks):
+def test_task_relationships_match_an_interior_point_solver(tasks):
+    """Task-relationship learning matches an interior-point solver and its alternating form."""
     fitted = MTRL(0.2, 0.5, tolerance=1e-9).fit(tasks)
     V = cp.Variable((3, 6))
     value = squares(tasks, V, average=True) + 0.1 * cp.sum_squares(V) + 0.25 * cp.square(cp.normNuc(V))
@@ -125,7 +127,8 @@ def test_tasks_of_very_different_sizes_need_few_iterations(norm):
 
 
 @pytest.mark.parametrize("norm", [TraceNorm(), L1()], ids=lambda n: type(n).__name__)
-def test_a_path_gives_the_solutions_of_its_penalties_in_fewer_iterations(tasks, norm):
+def test_a_path_takes_fewer_iterations_to_the_same_solutions(tasks, norm):
+    """A path gives the solutions of its penalties in fewer iterations."""
     penalties = np.geomspace(0.5, 0.499, 6).tolist()
     problem = MultiTask(norm, 1.0, tolerance=1e-8)
     along = problem.path(tasks, penalties)
@@ -172,7 +175,8 @@ def test_results_are_immutable_and_private_numbers_are_not_shown(tasks):
 @pytest.mark.parametrize(
     "of", [lambda p: MultiTask(TraceNorm(), p, tolerance=1e-9), lambda p: Lasso(p, tolerance=1e-9)]
 )
-def test_the_optimum_is_found_in_double_precision_whatever_jax_is_set_to(tasks, of):
+def test_the_optimum_is_in_doubles_whatever_jax_is_set_to(tasks, of):
+    """The optimum is found in double precision, whatever JAX is set to."""
     with jax.enable_x64(False):
         single = of(2.0).fit(tasks)
     assert single.history["optimality"].max() <= 1e-9

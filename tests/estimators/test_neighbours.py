@@ -94,13 +94,13 @@ def same(one, other):
 
 
 def nothing_is_shared(estimator, one, other):
-    """What every other task gets is a function of its own rows."""
-    found = [estimator.fit(tasks) for tasks in (one, other)]
-    for fit in found:
+    """Check that every other task gets a function of its own rows alone."""
+    fits = [estimator.fit(tasks) for tasks in (one, other)]
+    for fit in fits:
         assert fit.guarantee.proved == mp.privacy.guarantee.NOTHING_SHARED.proved
         assert fit.release is None
-    same(*(rest(fit.W) for fit in found))
-    same(*({name: rest(value) for name, value in fit.history.items()} for fit in found))
+    same(*(rest(fit.W) for fit in fits))
+    same(*({name: rest(value) for name, value in fit.history.items()} for fit in fits))
 
 
 def nothing_is_proved(estimator, one, other):
@@ -112,7 +112,7 @@ def nothing_is_proved(estimator, one, other):
 
 @partial(jax.jit, static_argnums=0)
 def step(sharing, carry, t, run, published):
-    """What owners send in a round, and the state after it."""
+    """Return the messages of a round, and the state after it."""
     sent = clip_columns(carry.W, run.clip)
     history = carry.history.at[t].set(published[t])
     own = jax.numpy.where(run.unclipped, carry.W, sent)
@@ -121,7 +121,7 @@ def step(sharing, carry, t, run, published):
 
 
 def messages(estimator, tasks):
-    """What the owners of a run send in every round, given the same noise, and everything that the plan lets see."""
+    """Return what the owners of a run send in every round, given the same noise, and everything that the plan lets see."""
     plan: Plan = estimator.plan(tasks)
     size, T, m = plan.size, estimator.rounds, tasks.num_tasks
     rng = np.random.default_rng(1)
@@ -233,7 +233,8 @@ def test_every_public_estimator_is_tried():
 
 @pytest.mark.parametrize(("estimator", "holds", "binary", "change"), CASES)
 @pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")
-def test_what_did_not_pass_the_door_is_equal_bit_for_bit_or_nothing_is_proved(estimator, holds, binary, change):
+def test_unpublished_values_are_equal_bit_for_bit_or_unproved(estimator, holds, binary, change):
+    """Whatever was not published with noise is equal bit for bit, or nothing is proved."""
     holds(estimator, *pair(change, binary))
 
 
@@ -263,9 +264,9 @@ def test_so_it_is_where_tasks_share_subjects(estimator, monkeypatch):
 @pytest.mark.parametrize("scaling", ["pareto", "unit_variance", "none"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_other_tasks_first_messages_are_equal_bit_for_bit(change, scaling, d):
-    found = [posterior_means(tasks, scaling=scaling) for tasks in pair(change, d=d)]
-    same(*((rest(means.scaled), rest(means.scale, 0)) for means in found))
-    assert all(np.isfinite(means.scaled).all() for means in found)
+    both = [posterior_means(tasks, scaling=scaling) for tasks in pair(change, d=d)]
+    same(*((rest(means.scaled), rest(means.scale, 0)) for means in both))
+    assert all(np.isfinite(means.scaled).all() for means in both)
 
 
 @pytest.fixture(scope="module")
@@ -279,10 +280,10 @@ def public():
 @pytest.mark.parametrize("change", CHANGES)
 def test_other_tasks_later_messages_are_equal_bit_for_bit(public, monkeypatch, change, kind):
     monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", lambda *_, **__: public)
-    found = [posterior_draws(tasks, 0, kind)(public.release) for tasks in pair(change, kind == "bernoulli")]
-    same(*map(rest, found))
-    assert all(np.isfinite(messages).all() for messages in found)
-    assert bits(found[0]) != bits(found[1])
+    both = [posterior_draws(tasks, 0, kind)(public.release) for tasks in pair(change, kind == "bernoulli")]
+    same(*map(rest, both))
+    assert all(np.isfinite(messages).all() for messages in both)
+    assert bits(both[0]) != bits(both[1])
 
 
 @pytest.mark.filterwarnings("error")
@@ -296,10 +297,10 @@ def test_a_later_message_warns_nobody_of_one_tasks_rows(public, monkeypatch):
 
 
 def instead_of_a_chain(model, *given, chains, draws, **options):
-    """Of the joint models: draws that are others as soon as a bit of what the chain would be given is."""
+    """Make draws of the joint models that change as soon as a bit of what the chain would be given does."""
     rng = np.random.default_rng(list(hashlib.sha256(repr((model.__name__, bits((given, options)))).encode()).digest()))
-    found = {"w": rng.standard_normal((chains, draws, 3)), "sigma": rng.random((chains, draws))}
-    return found | {"log_snr": rng.random((chains, draws))}, {"diverging": np.zeros((chains, draws), dtype=bool)}
+    sampled = {"w": rng.standard_normal((chains, draws, 3)), "sigma": rng.random((chains, draws))}
+    return sampled | {"log_snr": rng.random((chains, draws))}, {"diverging": np.zeros((chains, draws), dtype=bool)}
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "student_t", "bernoulli"])
@@ -308,17 +309,18 @@ def test_other_tasks_posteriors_are_equal_bit_for_bit(public, monkeypatch, metho
     monkeypatch.setattr(methods, "run_nuts", instead_of_a_chain)
     few = pair("many more rows, and more padding", kind == "bernoulli", rows=ROWS[:4])
     options = {"method": method, "likelihood": kind, "chains": 1, "draws": 5, "progress_bar": False}
-    found = [mp.inference.task_posteriors(tasks, public, **options).to_arviz()["posterior"] for tasks in few]
-    same(*({name: rest(draws) for name, draws in each.data_vars.items()} for each in found))
-    assert all(np.isfinite(each["W"]).all() for each in found)
-    assert bits(dict(found[0].data_vars)) != bits(dict(found[1].data_vars))
+    both = [mp.inference.task_posteriors(tasks, public, **options).to_arviz()["posterior"] for tasks in few]
+    same(*({name: rest(draws) for name, draws in each.data_vars.items()} for each in both))
+    assert all(np.isfinite(each["W"]).all() for each in both)
+    assert bits(dict(both[0].data_vars)) != bits(dict(both[1].data_vars))
 
 
 @pytest.mark.parametrize("change", ["more rows", "one row"])
-def test_other_tasks_draws_are_equal_bit_for_bit_however_many_are_drawn(change):
+def test_other_tasks_draws_are_equal_whatever_their_number(change):
+    """Other tasks' draws are equal bit for bit, however many are drawn."""
     # a stream that tasks shared would go out of step, sooner or later, where a gamma variable is drawn again
-    found = [gaussian_posteriors(tasks.gram).sample(np.random.default_rng(0), 300) for tasks in pair(change)]
-    same(*({name: rest(draws) for name, draws in each.items()} for each in found))
+    both = [gaussian_posteriors(tasks.gram).sample(np.random.default_rng(0), 300) for tasks in pair(change)]
+    same(*({name: rest(draws) for name, draws in each.items()} for each in both))
 
 
 def test_a_release_says_nothing_else_of_a_task():
@@ -327,7 +329,8 @@ def test_a_release_says_nothing_else_of_a_task():
     assert releases[0].to_xarray().attrs == releases[1].to_xarray().attrs
 
 
-def test_a_ledger_never_pays_for_a_run_of_which_nothing_is_proved():
+def test_a_ledger_never_pays_for_an_unproved_run():
+    """A ledger never pays for a run of which nothing is proved."""
     tasks, _ = pair("one row")
     for options in (
         {"ledger": mp.privacy.Ledger(epsilon=9.0, delta=0.9)},

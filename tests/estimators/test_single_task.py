@@ -47,7 +47,7 @@ def test_ridge_logistic(binary):
 
 
 def test_ridge_logistic_averages_its_penalty_over_the_evidence():
-    """Of one feature against a sum over a grid of weights and of prior variances of the log odds."""
+    """One feature agrees with a sum over a grid of weights and of prior variances of the log odds."""
     rng = np.random.default_rng(1)
     x = rng.standard_normal((40, 1))
     y = np.where(rng.random(40) < 1 / (1 + np.exp(-1.5 * x[:, 0])), 1.0, -1.0)
@@ -57,8 +57,8 @@ def test_ridge_logistic_averages_its_penalty_over_the_evidence():
         -0.5 * (log_variance / laplace.SNR_LOG_SD)[:, None] ** 2 - 0.5 * np.log(prior) - 0.5 * w**2 / prior
     ) - np.logaddexp(0, -y[:, None] * x * w).sum(axis=0)
     weight = np.exp(log_joint - log_joint.max())
-    found = RidgeLogistic().fit(TaskData.from_lists([x], [y])).W
-    assert_allclose(found, (weight * w).sum() / weight.sum(), rtol=0.03)
+    weights = RidgeLogistic().fit(TaskData.from_lists([x], [y])).W
+    assert_allclose(weights, (weight * w).sum() / weight.sum(), rtol=0.03)
 
 
 def test_sparse_logistic(binary):

@@ -52,7 +52,8 @@ def test_coverage_counts_real_rows_only(two_tasks):
     assert coverage(prediction, two_tasks, 0.2) == 0.25  # 2 inside
 
 
-def test_auc_is_the_average_of_scikit_learns_over_tasks_with_both_kinds_of_rows():
+def test_auc_is_scikit_learns_average_over_mixed_tasks():
+    """The AUC is the average of scikit-learn's over tasks with both kinds of rows."""
     from sklearn.metrics import roc_auc_score
 
     rng = np.random.default_rng(0)
@@ -69,7 +70,8 @@ def test_auc_is_the_average_of_scikit_learns_over_tasks_with_both_kinds_of_rows(
         auc(Prediction(score, tasks.mask, tasks.tasks), tasks)
 
 
-def test_the_reliability_picture_is_scikit_learns_for_probabilities_and_log_odds_alike():
+def test_the_reliability_picture_is_scikit_learns():
+    """The reliability picture is scikit-learn's, for probabilities and log odds alike."""
     pytest.importorskip("matplotlib").use("Agg")
     from scipy.special import logit
     from sklearn.calibration import calibration_curve
@@ -125,7 +127,8 @@ def synthetic():
 
 
 @pytest.mark.evidence
-def test_one_release_closes_most_of_the_gap_between_single_and_multi_task_learning():
+def test_one_release_closes_most_of_the_multi_task_gap():
+    """One release closes most of the gap between single-task and multi-task learning."""
     train, test, _ = mp.datasets.synthetic_low_rank(num_tasks=160, num_features=16, rows=16)
     fits = standard_fits(train, [1.0], adjacency="zero_out", chains=2, draws=150, progress_bar=False)
     synthetic = compare(fits, test)
@@ -195,7 +198,8 @@ def test_what_is_no_fit_is_named(two_tasks):
         mp.evaluation.compare({"ridge": Ridge()}, test)
 
 
-def test_reference_values_make_the_posterior_that_of_a_mixed_model():
+def test_reference_values_make_a_mixed_models_posterior():
+    """Reference values make the posterior that of a mixed model."""
     train, test, _ = mp.datasets.synthetic_low_rank(num_tasks=8, num_features=3, rows=8, test_rows=20, group=4)
     reference = mp.Reference.standard(3)
     with pytest.MonkeyPatch.context() as patch:

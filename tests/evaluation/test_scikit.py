@@ -149,7 +149,8 @@ def test_task_numbers_that_doubles_cannot_tell_apart_are_refused():
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_reference_values_are_the_estimators_and_their_centres_are_in_predictions(fit_intercept):
+def test_reference_values_belong_to_the_estimator(fit_intercept):
+    """Reference values are the estimator's, and their centres are in its predictions."""
     rng = np.random.default_rng(0)
     code = np.repeat(np.arange(8.0), 10)
     age = rng.normal(60, 15, 80)
@@ -205,7 +206,7 @@ def test_data_frames_have_tasks_and_features_by_name(kind):
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_large_numbers_of_tasks_are_told_apart_in_a_data_frame(kind):
-    """As doubles they would be two hospitals, and not six."""
+    """Large numbers of tasks are compared as whole numbers; as doubles they would be two hospitals, and not six."""
     ids = [2**53 + i for i in range(4)] + [2**62 + 1, 2**62 + 2]
     frame, y = hospitals(ids=ids)
     model = MultiTaskRegressor(Ridge(0.3), task="hospital").fit(FRAMES[kind](frame), y)
@@ -251,10 +252,10 @@ def test_pipelines_hand_data_frames_on():
     for output in ("pandas", "polars"):
         model.set_output(transform=output)
         there = FRAMES[output](frame)
-        found = model.fit(there, y)
-        assert sorted(found[-1].feature_names_in_) == ["age", "hospital", "stay"]
+        fitted = model.fit(there, y)
+        assert sorted(fitted[-1].feature_names_in_) == ["age", "hospital", "stay"]
         plain = MultiTaskRegressor(Ridge(0.0), task="hospital").fit(frame, y)
-        assert_allclose(found.predict(there), plain.predict(frame), rtol=1e-8)  # least squares in any units
+        assert_allclose(fitted.predict(there), plain.predict(frame), rtol=1e-8)  # least squares in any units
 
 
 def test_searches_reach_the_estimators_own_parameters():

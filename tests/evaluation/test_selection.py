@@ -69,7 +69,8 @@ def test_scores_are_those_of_one_fit_at_a_time(tasks, candidates):
 
 
 @pytest.mark.parametrize("algorithm", [LowRank, pytest.param(GroupSparse, marks=pytest.mark.evidence)])
-def test_noise_is_in_the_scores_and_vanishes_with_a_large_epsilon(tasks, algorithm):
+def test_noise_in_scores_vanishes_with_a_large_epsilon(tasks, algorithm):
+    """Noise is in the scores, and vanishes with a large epsilon."""
     grid = [
         algorithm(penalty=3.0, epsilon=eps, rounds=3, clip=1.0, unsafe_seed=0, rows=rows)
         for eps in (0.1, 1e6)
@@ -83,7 +84,8 @@ def test_noise_is_in_the_scores_and_vanishes_with_a_large_epsilon(tasks, algorit
     assert (np.abs(scores[0] / exact - 1) > 1e-3).all()
 
 
-def test_noise_in_the_scores_has_the_trace_that_the_mechanism_states(tasks, monkeypatch):
+def test_noise_in_scores_has_the_mechanisms_trace(tasks, monkeypatch):
+    """Noise in the scores has the trace that the mechanism states."""
     candidates = [LowRank(penalty=10.0, epsilon=eps, rounds=3, clip=1.0) for eps in (0.1, 10.0)]
     plans = [each.plan(tasks, each.bind(tasks)) for each in candidates]
     degrees, scales = (
@@ -110,7 +112,8 @@ def test_more_candidates_of_a_kind_do_not_compile_again(tasks):
     assert _many_runs._cache_size() == compiled
 
 
-def test_what_was_chosen_is_fitted_with_fresh_noise_and_says_what_was_not_charged(tasks):
+def test_the_choice_is_fitted_with_fresh_noise(tasks):
+    """The chosen estimator is fitted with fresh noise, and says what was not charged."""
     selection = cross_validate(
         [LowRank(penalty=p, epsilon=1.0, rounds=3, clip=1.0, curvature=40.0, unsafe_seed=0) for p in (0.1, 1.0)],
         tasks,
@@ -128,8 +131,12 @@ def test_what_was_chosen_is_fitted_with_fresh_noise_and_says_what_was_not_charge
 
 def test_every_fold_draws_its_own_noise(tasks, monkeypatch):
     seeds = []
-    kept = lambda candidates, train, seed: seeds.append(seed) or _jobs(candidates, train, seed)
-    monkeypatch.setattr("mpmtl_prob.evaluation.selection._jobs", kept)
+
+    def recorded(candidates, train, seed):
+        seeds.append(seed)
+        return _jobs(candidates, train, seed)
+
+    monkeypatch.setattr("mpmtl_prob.evaluation.selection._jobs", recorded)
     cross_validate([Ridge()], tasks, folds=3, progress_bar=False)
     assert len(set(seeds)) == 3
 
@@ -178,7 +185,8 @@ def test_every_grid_is_as_long_as_the_others(tasks):
     assert set(lengths) == {grids.SIZE}
 
 
-def test_the_largest_penalty_of_a_grid_is_the_least_that_leaves_nothing(tasks):
+def test_the_largest_penalty_is_the_least_that_leaves_nothing(tasks):
+    """The largest penalty of a grid is the least that leaves nothing."""
     for norm in (TraceNorm(), GroupLasso()):
         largest = grids.multi_task(norm, tasks)[-1].penalty
         assert not MultiTask(norm, largest * 1.01).fit(tasks).W.any()

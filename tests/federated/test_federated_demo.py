@@ -15,9 +15,9 @@ from mpmtl_prob.federated.flower import certificates, sites
 @pytest.fixture
 def small(monkeypatch):
     """A data set on which the demonstration takes seconds, and of the other arms one."""
-    found = mp.datasets.synthetic_low_rank(num_tasks=12, num_features=3, rows=12, test_rows=4, group=4)
-    monkeypatch.setattr(demo, "load", lambda data, seed: found)
-    ridge = {"STL ridge": mp.estimators.Ridge().fit(found.train)}
+    tiny = mp.datasets.synthetic_low_rank(num_tasks=12, num_features=3, rows=12, test_rows=4, group=4)
+    monkeypatch.setattr(demo, "load", lambda data, seed: tiny)
+    ridge = {"STL ridge": mp.estimators.Ridge().fit(tiny.train)}
     monkeypatch.setattr(demo_federated, "standard_fits", lambda *_, **__: ridge)  # test_evaluation.py has them all
     monkeypatch.setattr(demo_federated, "shared_covariance", lambda release, **_: release)  # nor does anybody sample
     monkeypatch.setattr(demo_federated, "task_posteriors", lambda train, *_, **__: mp.estimators.Ridge().fit(train))
@@ -51,10 +51,10 @@ def test_a_server_that_adds_the_noise_is_said_to(small, capsys, trust, arm, seen
 
 def test_as_json_too(small, capsys):
     assert main(["federated", "demo", "--json", "--quiet"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["owners"] == 12
-    assert set(found["bytes"]) == {"advertise", "share", "mask", "confirm", "reveal"}
-    assert [row["name"] for row in found["fits"]] == ["STL ridge", "secure sum, noise by the server, eps = 1"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["owners"] == 12
+    assert set(report["bytes"]) == {"advertise", "share", "mask", "confirm", "reveal"}
+    assert [row["name"] for row in report["fits"]] == ["STL ridge", "secure sum, noise by the server, eps = 1"]
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_the_app_is_where_it_is_looked_for():
 
 
 def test_certificates_are_good_for_this_machine_and_no_other(tmp_path):
-    found = certificates.write(tmp_path)
+    written = certificates.write(tmp_path)
     serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    serving.load_cert_chain(found.server, found.key)
-    asking = ssl.create_default_context(cafile=found.authority)
+    serving.load_cert_chain(written.server, written.key)
+    asking = ssl.create_default_context(cafile=written.authority)
     for name, known in (("localhost", True), ("elsewhere.example", False)):
         here, there = socket.socketpair()
 

@@ -30,7 +30,7 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def identity(monkeypatch):
-    """Who this process is, which Flower's messages ask; a link says so."""
+    """Say which node this process is, as Flower's messages ask for it and a link knows."""
     for name, value in (("_run_id", 1), ("_node_id", 1), ("_task_id", 1)):
         monkeypatch.setattr(TaskIdentity, name, value)
 
@@ -82,12 +82,12 @@ def outcome(tmp_path):
 
 
 def test_the_release_is_the_curators_and_goes_back_to_everybody(tmp_path):
-    found = run(tmp_path)
+    result = run(tmp_path)
     here = federated.run(
         federated.invite(1.0, 6, 3, sites=3, dropouts=1, colluders=0), [federated.Site(k, rows(k)) for k in range(3)],
         unsafe_seed=3, progress_bar=False,
     )  # fmt: skip
-    np.testing.assert_array_equal(found.release.sigma, here.release.sigma)
+    np.testing.assert_array_equal(result.release.sigma, here.release.sigma)
     for folder in ("out", "0", "1", "2"):
         (path,) = (tmp_path / folder).glob("release*.nc")
         np.testing.assert_array_equal(mp.Release.load(path).sigma, here.release.sigma)
@@ -98,22 +98,25 @@ def test_the_release_is_the_curators_and_goes_back_to_everybody(tmp_path):
 REFERENCE = {"features": {"0": [0, 1], "1": [0, 1], "2": [0, 2]}, "target": [0, 1], "effects": {"1": 0.1}}
 
 
-def test_reference_values_of_the_configuration_make_a_mixed_model(tmp_path, monkeypatch):
-    """Nodes get them with the invitation, and the release is that of a call in Python."""
+def test_configured_reference_values_make_a_mixed_model(tmp_path, monkeypatch):
+    """Reference values of the configuration make the release one of a mixed model.
+
+    Nodes get them with the invitation, and the release is that of a call in Python.
+    """
     (tmp_path / "reference.json").write_text(json.dumps(REFERENCE))
     named = replace(TASKS, features=("0", "1", "2")).with_intercept()
     monkeypatch.setattr(sys.modules[__name__], "TASKS", named)
     config = {"features": "0, 1, 2, intercept", "reference": str(tmp_path / "reference.json")}
-    found = run(tmp_path, config)
+    result = run(tmp_path, config)
     reference = mp.Reference(**REFERENCE)
     features = ["0", "1", "2", "intercept"]
     here = federated.run(
         federated.invite(1.0, 6, features, sites=3, dropouts=1, colluders=0, reference=reference),
         [federated.Site(k, rows(k)) for k in range(3)], unsafe_seed=3, progress_bar=False,
     )  # fmt: skip
-    assert found.release.message == "effects"
-    assert found.release.effects.reference == reference
-    np.testing.assert_array_equal(found.release.sigma, here.release.sigma)
+    assert result.release.message == "effects"
+    assert result.release.effects.reference == reference
+    np.testing.assert_array_equal(result.release.sigma, here.release.sigma)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,8 @@ def test_reference_values_of_the_configuration_make_a_mixed_model(tmp_path, monk
         (json.dumps(REFERENCE | {"units": {}}), "0,1,2", "reference: 'units': expected the keys"),
     ],
 )
-def test_what_is_no_reference_ends_a_run_before_a_node_is_asked_and_nothing_is_charged(tmp_path, text, features, words):
+def test_a_bad_reference_ends_a_run_before_nodes_are_asked(tmp_path, text, features, words):
+    """A malformed reference ends a run before a node is asked, and nothing is charged."""
     (tmp_path / "reference.json").write_text(text)
     config = {"reference": str(tmp_path / "reference.json"), "features": features, "ledger": str(tmp_path / "book.db")}
     with pytest.raises(ValueError, match=words):
@@ -165,13 +169,14 @@ def test_noise_of_a_nodes_own_seed_guarantees_nothing(tmp_path, seeded):
 
     for trust in ("no_curator", "secure_sum"):  # where the server adds the noise no seed of a node's is used
         config = CONFIG | {"trust": trust, "unsafe-seed": -1, "out": str(tmp_path / trust)}
-        found = flower.main(Seeded(tmp_path / trust, trust=trust), config)
-        assert (found.release.guarantee.proved is None) == (bool(seeded) and trust == "no_curator")
+        result = flower.main(Seeded(tmp_path / trust, trust=trust), config)
+        assert (result.release.guarantee.proved is None) == (bool(seeded) and trust == "no_curator")
 
 
-def test_the_server_is_told_the_name_of_an_error_and_nothing_else(tmp_path, capsys):
-    found = run(tmp_path, change=lambda at, k: "raises" if k == 1 else None)
-    assert found.refused == {1: "ZeroDivisionError"}
+def test_the_server_learns_the_name_of_an_error_only(tmp_path, capsys):
+    """The server is told the name of an error and nothing else."""
+    result = run(tmp_path, change=lambda at, k: "raises" if k == 1 else None)
+    assert result.refused == {1: "ZeroDivisionError"}
     assert "division" not in json.dumps(outcome(tmp_path))
     assert "division by zero" in capsys.readouterr().err  # the owner is
 
@@ -193,7 +198,8 @@ MALFORMED = [
 
 @pytest.mark.parametrize("reply", MALFORMED)
 @pytest.mark.parametrize("stage", ["advertise", "mask"])
-def test_a_node_that_answers_something_else_is_left_out_and_writes_nothing_into_the_log(tmp_path, stage, reply, capsys):
+def test_a_node_that_answers_wrongly_is_left_out_and_not_logged(tmp_path, stage, reply, capsys):
+    """A node that answers something else is left out, and writes nothing into the log."""
     assert run(tmp_path, change=lambda at, k: reply if (at, k) == (stage, 1) else None).sites == 2
     assert "x" * 100 not in capsys.readouterr().out + json.dumps(outcome(tmp_path))
     assert "share: 3 of 3" not in json.dumps(outcome(tmp_path))
@@ -206,11 +212,14 @@ def signers():
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_a_site_that_signs_has_the_number_of_its_key_wherever_its_node_stands(tmp_path, signers, order):
-    found = run(tmp_path, config={"dropouts": 0}, signers=[signers[k] for k in order])
-    assert found.sites == 3
-    assert "confirm" in found.moved
-    np.testing.assert_array_equal(found.release.sigma, run(tmp_path / "unsigned", config={"dropouts": 0}).release.sigma)
+def test_a_signing_site_keeps_its_number_on_any_node(tmp_path, signers, order):
+    """A site that signs has the number of its key, whichever node it is on."""
+    result = run(tmp_path, config={"dropouts": 0}, signers=[signers[k] for k in order])
+    assert result.sites == 3
+    assert "confirm" in result.moved
+    np.testing.assert_array_equal(
+        result.release.sigma, run(tmp_path / "unsigned", config={"dropouts": 0}).release.sigma
+    )
     gone = lambda at, k: "gone" if (at, k) == ("share", 1) else None
     with pytest.raises(federated.TooFewOwners, match="share: 2 owners"):
         run(tmp_path, runs=2, config={"dropouts": 0}, signers=[signers[k] for k in order], change=gone)
@@ -338,9 +347,9 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
         "target": "mark",
         "trust": "no_curator",
     }
-    found = data.owner(node, {"simulated": "school"})
-    np.testing.assert_allclose(found["source"]().rows_of(0)[0], X)
-    np.testing.assert_allclose(found["source"]().rows_of(0)[1], y)
+    settings = data.owner(node, {"simulated": "school"})
+    np.testing.assert_allclose(settings["source"]().rows_of(0)[0], X)
+    np.testing.assert_allclose(settings["source"]().rows_of(0)[1], y)
     capsys.readouterr()
     some = data.owner(node | {"exclude": "0, 2"}, {})["source"]()
     assert list(some.features) == [str(name) for name in TASKS.features if str(name) not in ("0", "2")]
@@ -349,26 +358,27 @@ def test_a_node_goes_by_its_own_configuration(tmp_path, monkeypatch, capsys):
     assert (own.intercept, list(own.features)) == (True, [*map(str, TASKS.features), "intercept"])
     with pytest.raises(ValueError, match="intercept: expected true or false, got 'no'"):
         data.owner(node | {"intercept": "no"}, {})
-    assert found["policy"].trust == "no_curator"
-    assert (found["policy"].adjacency, found["policy"].colluders) == (None, 0)
+    assert settings["policy"].trust == "no_curator"
+    assert (settings["policy"].adjacency, settings["policy"].colluders) == (None, 0)
     careful = data.owner(node | {"adjacency": "replace", "colluders": 2}, {})["policy"]
     assert (careful.adjacency, careful.colluders) == ("replace", 2)
     with pytest.raises(ValueError, match=r"node configuration: expected .*colluders, .*, got colluder$"):
         data.owner(node | {"colluder": 2}, {})
-    assert found["signer"] is None
+    assert settings["signer"] is None
     federated.write_key(tmp_path / "site.key", tmp_path / "0.pub")
     signing = {"signing-key": str(tmp_path / "site.key"), "known-keys": str(tmp_path)}
     assert data.owner(node | signing, {})["signer"].number == 0
     with pytest.raises(ValueError, match="signing-key, known-keys: expected both"):
         data.owner(node | {"signing-key": "x"}, {})
     simulated = {"partition-id": 1, "num-partitions": 70}
-    found = data.owner(simulated, {"simulated": "synthetic_low_rank", "out": str(tmp_path)})
-    assert found["folder"] == Path(tmp_path) / "owner-1"
+    settings = data.owner(simulated, {"simulated": "synthetic_low_rank", "out": str(tmp_path)})
+    assert settings["folder"] == Path(tmp_path) / "owner-1"
     with pytest.raises(KeyError):  # a node that was told nothing has no rows
         data.owner({}, {"simulated": "school", "out": "x"})
 
 
-def test_a_node_of_a_study_goes_by_its_file_once_its_owner_has_agreed(tmp_path, monkeypatch):
+def test_a_node_follows_its_study_file_once_its_owner_agreed(tmp_path, monkeypatch):
+    """A node of a study goes by its file once its owner has agreed."""
     monkeypatch.syspath_prepend(str(sites.app()))
     from mpmtl_federated import data
 
@@ -381,13 +391,13 @@ def test_a_node_of_a_study_goes_by_its_file_once_its_owner_has_agreed(tmp_path, 
         with pytest.raises(ValueError, match="agreed: expected the first 8 letters of the study's hash"):
             data.owner(node | {"agreed": agreed}, {})
     node |= {"agreed": schema.digest[:12], "participants": "H1, H4"}
-    found = data.owner(node, {})
-    assert found["source"]().tasks == ("H1", "H4")
-    assert np.array_equal(found["source"]().rows, schema.tasks(frame, ["H1", "H4"]).rows)
+    settings = data.owner(node, {})
+    assert settings["source"]().tasks == ("H1", "H4")
+    assert np.array_equal(settings["source"]().rows, schema.tasks(frame, ["H1", "H4"]).rows)
     invitation = flower.invited(CONFIG | {"study": node["study"], "out": ""})
     assert (invitation.study, invitation.terms.num_tasks, invitation.sites) == (schema.digest, 8, 3)
     names = schema.coefficients
-    found["policy"].check(flower.wire.read(flower.wire.write(invitation)))
+    settings["policy"].check(flower.wire.read(flower.wire.write(invitation)))
     for other, message in (
         (federated.invite(schema.spec, 8, names, sites=3), "expected one to this study"),
         (
@@ -398,9 +408,9 @@ def test_a_node_of_a_study_goes_by_its_file_once_its_owner_has_agreed(tmp_path, 
         ),
     ):
         with pytest.raises(federated.RunRefused, match=message):
-            found["policy"].check(other)
+            settings["policy"].check(other)
     frame.assign(age="").to_csv(tmp_path / "rows.csv", index=False)
-    assert found["source"]().shape == (6, 2)  # messages of "no estimate"
+    assert settings["source"]().shape == (6, 2)  # messages of "no estimate"
 
 
 def test_a_release_over_nodes_remembers_its_study(tmp_path):
@@ -410,8 +420,8 @@ def test_a_release_over_nodes_remembers_its_study(tmp_path):
     invitation = federated.invite(
         schema.spec, 8, schema.coefficients, sites=3, dropouts=0, colluders=0, study=schema.digest
     )
-    found = federated.run(
+    result = federated.run(
         invitation, [federated.Site(k, part) for k, part in enumerate(parts)], unsafe_seed=3, progress_bar=False
     )
-    assert found.release.study == schema.digest
+    assert result.release.study == schema.digest
     assert invitation.digest != replace(invitation, study=None).digest

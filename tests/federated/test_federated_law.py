@@ -14,7 +14,7 @@ SURPRISE = 1e-6 / STATISTICS
 
 
 def differ(one, other):
-    """Whether noise (n, d, d) of two kinds is told apart by four numbers of every draw; false alarm below 1e-6."""
+    """Test whether four numbers of every draw tell noise (n, d, d) of two kinds apart; false alarm below 1e-6."""
     off = np.triu_indices(one.shape[1], 1)
     numbers = lambda E: [
         np.trace(E, axis1=1, axis2=2), E[:, *off].sum(axis=1), np.linalg.norm(E, axis=(1, 2)), np.linalg.eigvalsh(E)[:, -1]
@@ -26,7 +26,7 @@ def differ(one, other):
 
 def both(W, trust, sites, draws):
     """Noise of as many federated and central releases of messages W, (draws, d, d) each."""
-    parts, found = np.array_split(W, sites, axis=1), []
+    parts, noise = np.array_split(W, sites, axis=1), []
     for _ in range(draws):
         invitation = federated.invite(1.0, W.shape[1], len(W), sites=sites, trust=trust)
         everybody = [federated.Site(k, part) for k, part in enumerate(parts)]
@@ -34,8 +34,8 @@ def both(W, trust, sites, draws):
         (law,) = release.mechanisms
         central = mp.release(W, 1.0, mechanism=Gaussian(len(W), law.sd) if trust == "no_curator" else law)
         V = invitation.terms.bounded(W)
-        found.append((release.sigma[0] - V @ V.T, central.sigma[0] - V @ V.T))
-    return np.array(found).swapaxes(0, 1)
+        noise.append((release.sigma[0] - V @ V.T, central.sigma[0] - V @ V.T))
+    return np.array(noise).swapaxes(0, 1)
 
 
 @pytest.mark.parametrize("trust", ["secure_sum", "no_curator"])

@@ -20,7 +20,8 @@ def alone(data, i):
 
 
 @pytest.mark.parametrize("trust", ["secure_sum", pytest.param("no_curator", marks=pytest.mark.evidence)])
-def test_an_owner_reads_the_release_with_its_own_rows_and_nothing_else(tasks, trust):
+def test_an_owner_reads_the_release_with_its_own_rows_only(tasks, trust):
+    """An owner reads the release with its own rows and nothing else."""
     train, test = tasks.train, tasks.test
     invitation = federated.invite(8.0, 12, train.features, trust=trust, dropouts=1)
     sites = [federated.Site(i, alone(train, i)) for i in range(12)]

@@ -56,11 +56,11 @@ def states(folder):
 @pytest.mark.parametrize("leave", [{}, {2: "share"}, {1: "mask"}, {0: "reveal"}])
 def test_a_site_resumed_after_every_stage_gives_the_same_sum(tmp_path, leave):
     invitation = invite()
-    found = federated.run(invitation, everybody(tmp_path), unsafe_seed=3, leave=leave, progress_bar=False)
+    outcome = federated.run(invitation, everybody(tmp_path), unsafe_seed=3, leave=leave, progress_bar=False)
     here = [federated.Site(i, rows(i)) for i in range(OWNERS)]
     same = federated.run(invite(), here, unsafe_seed=3, leave=leave, progress_bar=False)
-    np.testing.assert_array_equal(found.release.sigma, same.release.sigma)
-    assert found.sites == same.sites
+    np.testing.assert_array_equal(outcome.release.sigma, same.release.sigma)
+    assert outcome.sites == same.sites
     left = {path.parent.name for path in states(tmp_path)}
     assert left == {str(i) for i in leave}  # who saw the end keeps no secret
 
@@ -68,8 +68,8 @@ def test_a_site_resumed_after_every_stage_gives_the_same_sum(tmp_path, leave):
 def test_a_share_of_noise_is_drawn_and_paid_for_once(tmp_path):
     ledgers = [mp.privacy.Ledger(tmp_path / f"{i}.db", epsilon=5.0, delta=0.2) for i in range(OWNERS)]
     sites = [Anew(i, tmp_path, ledger=ledger) for i, ledger in enumerate(ledgers)]
-    found = federated.run(invite("no_curator"), sites, progress_bar=False)
-    proved = found.release.guarantee.proved
+    outcome = federated.run(invite("no_curator"), sites, progress_bar=False)
+    proved = outcome.release.guarantee.proved
     assert proved.epsilon == 1.0
     assert 0.5 < proved.delta * OWNERS * np.log(OWNERS) <= 1.0  # one of five may vanish, and left its noise here
     assert [len(ledger.charges()) for ledger in ledgers] == [1] * OWNERS
@@ -113,8 +113,8 @@ def test_of_many_processes_at_once_one_reveals(tmp_path):
             return None
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(tried, [received] * 8))
-    assert sum(answer is not None for answer in found) == 1
+        revealed = list(pool.map(tried, [received] * 8))
+    assert sum(answer is not None for answer in revealed) == 1
     assert states(tmp_path / "0") == []
 
 
@@ -204,8 +204,8 @@ def test_what_a_site_writes_is_its_owners_alone(tmp_path, no_umask):
 @pytest.mark.skipif(os.name == "nt", reason="other permissions")
 def test_a_key_takes_the_place_of_a_file_that_is_there(tmp_path, no_umask):
     (tmp_path / "server.key").touch(0o666)
-    found = certificates.write(tmp_path)
-    assert stat.S_IMODE(found.key.stat().st_mode) == 0o600
+    written = certificates.write(tmp_path)
+    assert stat.S_IMODE(written.key.stat().st_mode) == 0o600
 
 
 @pytest.mark.skipif(os.name == "nt", reason="other permissions")

@@ -31,13 +31,14 @@ def invite(tasks, **options):
 
 @pytest.mark.parametrize("trust", ["curator", "secure_sum"])
 @pytest.mark.parametrize("per_site", [1, 3])
-def test_with_the_same_noise_it_is_the_curators_release_bit_for_bit(tasks, trust, per_site):
+def test_equal_noise_gives_the_curators_release_bit_for_bit(tasks, trust, per_site):
+    """With the same noise, the release is the curator's, bit for bit."""
     central = mp.release(tasks, 1.0, unsafe_seed=3)
     invitation = invite(tasks, trust=trust, sites=tasks.num_tasks // per_site)
-    found = federated.run(invitation, sites(tasks, per_site), unsafe_seed=3, progress_bar=False)
-    np.testing.assert_array_equal(found.release.sigma, central.sigma)
-    assert found.release.mechanisms == central.mechanisms
-    assert found.release.num_tasks == 12
+    outcome = federated.run(invitation, sites(tasks, per_site), unsafe_seed=3, progress_bar=False)
+    np.testing.assert_array_equal(outcome.release.sigma, central.sigma)
+    assert outcome.release.mechanisms == central.mechanisms
+    assert outcome.release.num_tasks == 12
 
 
 @pytest.mark.parametrize(("tasks_there", "sites_there", "partners"), [(3, 3, None), (139, 139, 10), (512, 16, None)])
@@ -48,11 +49,11 @@ def test_the_sum_is_exact_for_many_tasks(tasks_there, sites_there, partners):
     parts = np.array_split(W, sites_there, axis=1)
     leave = {1: "mask"} if invitation.dropouts else {}
     server = [federated.Site(k, each) for k, each in enumerate(parts)]
-    found = federated.run(invitation, server, unsafe_seed=1, leave=leave, progress_bar=False).release
+    release = federated.run(invitation, server, unsafe_seed=1, leave=leave, progress_bar=False).release
     V = invitation.terms.bounded(np.hstack([each for k, each in enumerate(parts) if k not in leave]))
     noise = invitation.terms.mechanisms[0].draw(invitation.terms.lattice**2, exact.source(1, 0))
-    np.testing.assert_array_equal(found.sigma[0], V @ V.T + noise)
-    assert found.num_tasks == V.shape[1]
+    np.testing.assert_array_equal(release.sigma[0], V @ V.T + noise)
+    assert release.num_tasks == V.shape[1]
 
 
 @pytest.mark.parametrize(
@@ -60,13 +61,13 @@ def test_the_sum_is_exact_for_many_tasks(tasks_there, sites_there, partners):
 )
 def test_shares_of_those_who_stay_and_no_others_are_in_the_sum(tasks, leave):
     invitation = invite(tasks, trust="no_curator", colluders=2)
-    found = federated.run(invitation, sites(tasks, unsafe_seed=4), unsafe_seed=4, leave=leave, progress_bar=False)
+    outcome = federated.run(invitation, sites(tasks, unsafe_seed=4), unsafe_seed=4, leave=leave, progress_bar=False)
     inside = [i for i in range(12) if leave.get(i, "reveal") == "reveal"]
     V = message(tasks, invitation.terms)[:, inside]
     shares = [invitation.share.draw_share(exact.source(4, i)) for i in inside]
-    np.testing.assert_array_equal(found.release.sigma[0], V @ V.T + np.sum(shares, axis=0))
-    assert found.release.num_tasks == found.sites == len(inside)
-    assert found.release.mechanisms[0].owners == len(inside)
+    np.testing.assert_array_equal(outcome.release.sigma[0], V @ V.T + np.sum(shares, axis=0))
+    assert outcome.release.num_tasks == outcome.sites == len(inside)
+    assert outcome.release.mechanisms[0].owners == len(inside)
 
 
 def test_without_a_curator_it_keeps_the_promise_however_few_stay(tasks):
@@ -83,13 +84,14 @@ def test_without_a_curator_it_keeps_the_promise_however_few_stay(tasks):
         federated.run(invitation, sites(tasks), leave=dict.fromkeys(range(5), "mask"), progress_bar=False)
 
 
-def test_the_promise_says_that_who_added_noise_knows_a_share_of_it(tasks):
+def test_the_promise_counts_the_share_of_noise_each_site_knows(tasks):
+    """The promise says that a site which added noise knows its share of it."""
     promise = {}
     for colluders in (0, 2):
         invitation = invite(tasks, delta=1e-3, trust="no_curator", colluders=colluders)
         leave = dict.fromkeys(range(4), "mask")
-        found = federated.run(invitation, sites(tasks), leave=leave, progress_bar=False)
-        promise[colluders] = found.release.guarantee
+        outcome = federated.run(invitation, sites(tasks), leave=leave, progress_bar=False)
+        promise[colluders] = outcome.release.guarantee
         for knowing in (0, 1, 2):  # who subtract their shares
             left = mp.privacy.Gaussian(3, invitation.share.share * np.sqrt(8 - knowing))
             assert (mp.privacy.compute_delta(1.0, left, "replace") < 1e-3) == (knowing <= colluders)
@@ -162,9 +164,9 @@ def test_a_ledger_that_is_spent_keeps_its_site_out(tasks):
     mine = federated.RunLog(ledger=mp.privacy.Ledger(epsilon=0.1, delta=1e-3))
     all_sites = sites(tasks)
     all_sites[5] = federated.Site(5, part(tasks, [5]), mine)
-    found = federated.run(invite(tasks, trust="no_curator"), all_sites, progress_bar=False)
-    assert found.sites == 11
-    assert found.refused == {5: "BudgetExceeded"}
+    outcome = federated.run(invite(tasks, trust="no_curator"), all_sites, progress_bar=False)
+    assert outcome.sites == 11
+    assert outcome.refused == {5: "BudgetExceeded"}
     assert "the declared total" in all_sites[5].failure
     assert not mine.ledger.charges()
 
@@ -179,10 +181,10 @@ def test_a_site_that_fails_has_vanished(tasks, trust):
     all_sites = sites(tasks)
     all_sites[5] = federated.Site(5, broken)
     invitation = invite(tasks, trust=trust, **({} if trust == "curator" else {"dropouts": 2}))
-    found = federated.run(invitation, all_sites, progress_bar=False)
-    assert found.sites == found.release.num_tasks == 11
-    assert found.refused == {5: "ValueError"}
-    assert "123456" not in repr(found)
+    outcome = federated.run(invitation, all_sites, progress_bar=False)
+    assert outcome.sites == outcome.release.num_tasks == 11
+    assert outcome.refused == {5: "ValueError"}
+    assert "123456" not in repr(outcome)
     assert all_sites[5].failure == "ValueError: row 7 of Jane Roe has an income of 123456"
     assert all_sites[4].failure is None
     with pytest.raises(federated.TooFewOwners) as error:
@@ -214,12 +216,13 @@ def test_a_site_keeps_to_the_invitation_that_it_has_answered(tasks):
         site.answer(invite(tasks, trust="curator"), "send", {})
 
 
-def test_few_partners_open_with_so_many_shares_that_nobody_sees_two_sums(tasks):
+def test_few_partners_need_enough_shares_to_open_one_sum_only(tasks):
+    """Few partners open with so many shares that nobody sees two sums."""
     assert invite(tasks, partners=4).agreed.threshold == 4
     assert invite(tasks, partners=4, colluders=2).agreed.threshold == 5
     assert invite(tasks, partners=12).agreed.partners is None  # all others
-    found = federated.run(invite(tasks, partners=4), sites(tasks), progress_bar=False)
-    assert found.sites == 12
+    outcome = federated.run(invite(tasks, partners=4), sites(tasks), progress_bar=False)
+    assert outcome.sites == 12
     with pytest.raises(federated.TooFewOwners):
         federated.run(
             invite(tasks, partners=2), sites(tasks), leave=dict.fromkeys((0, 5, 9), "share"), progress_bar=False
@@ -246,9 +249,9 @@ def test_few_sites_may_lose_as_many_as_leave_more_than_half(sites, colluders, go
     invitation = federated.invite(1.0, 12, 2, sites=sites, colluders=colluders, scaling="none")
     assert (invitation.dropouts, invitation.agreed.threshold) == (gone, threshold)
     W = np.random.default_rng(0).standard_normal((2, sites))
-    found = federated.run(invitation, [federated.Site(i, W[:, [i]]) for i in range(sites)],
+    outcome = federated.run(invitation, [federated.Site(i, W[:, [i]]) for i in range(sites)],
                           leave=dict.fromkeys(range(gone), "reveal"), progress_bar=False)  # fmt: skip
-    assert found.sites == sites
+    assert outcome.sites == sites
 
 
 @pytest.mark.parametrize("stage", ["share", "mask", "reveal"])
@@ -257,10 +260,10 @@ def test_as_many_may_vanish_as_the_invitation_says(stage):
     invitation = federated.invite(1.0, 60, 2, partners=20, scaling="none")
     leave = dict.fromkeys(range(invitation.dropouts), stage)
     assert len(leave) > 3
-    found = federated.run(
+    outcome = federated.run(
         invitation, [federated.Site(i, W[:, [i]]) for i in range(60)], leave=leave, progress_bar=False
     )
-    assert found.sites == 60 - len(leave) * (stage != "reveal")
+    assert outcome.sites == 60 - len(leave) * (stage != "reveal")
 
 
 def test_noise_of_a_seed_guarantees_nothing_whoever_has_it(tasks):
@@ -312,7 +315,8 @@ def of_hospitals(tasks, **options):
     return [federated.Site(i, one(*each), **options) for i, each in enumerate(rows)]
 
 
-def test_messages_of_effects_over_sites_are_the_curators_release_bit_for_bit():
+def test_effects_over_sites_are_the_curators_release():
+    """Messages of effects over sites give the curator's release, bit for bit."""
     tasks, reference = hospitals()
     central = mp.release(tasks, 1.0, reference=reference, unsafe_seed=3)
     invitation = invite(tasks, reference=reference, trust="secure_sum")
@@ -327,7 +331,8 @@ def test_messages_of_effects_over_sites_are_the_curators_release_bit_for_bit():
 
 
 @pytest.mark.parametrize("trust", ["curator", "secure_sum", "no_curator"])
-def test_some_sites_have_rows_and_others_an_estimate_that_was_made_elsewhere(trust):
+def test_sites_may_bring_rows_or_estimates(trust):
+    """Some sites may bring rows, and others an estimate that was made elsewhere."""
     tasks, reference = hospitals()
     invitation = invite(tasks, reference=reference, trust=trust, delta=1e-3)
     rng = np.random.default_rng(0)
@@ -346,18 +351,19 @@ def test_some_sites_have_rows_and_others_an_estimate_that_was_made_elsewhere(tru
     np.testing.assert_array_equal(release.sigma[0], np.hstack(V) @ np.hstack(V).T + noise)
 
 
-def test_messages_of_effects_without_a_curator_are_those_of_who_stay_and_their_shares(tmp_path):
+def test_effects_without_a_curator_sum_over_those_who_stay(tmp_path):
+    """Without a curator, the sum of effects has the messages and noise of those who stay."""
     tasks, reference = hospitals()
     invitation = invite(tasks, reference=reference, trust="no_curator", delta=1e-3, colluders=2)
     sites_there = of_hospitals(tasks, unsafe_seed=4)
-    found = federated.run(invitation, sites_there, unsafe_seed=4, leave={2: "share", 5: "mask"}, progress_bar=False)
+    outcome = federated.run(invitation, sites_there, unsafe_seed=4, leave={2: "share", 5: "mask"}, progress_bar=False)
     inside = [i for i in range(12) if i not in (2, 5)]
     V = message(tasks, invitation.terms)[:, inside]
     shares = [invitation.share.draw_share(exact.source(4, i)) for i in inside]
-    np.testing.assert_array_equal(found.release.sigma[0], V @ V.T + np.sum(shares, axis=0))
-    assert found.release.num_tasks == len(inside)
-    assert found.release.effects.coefficients == ("age", "male", "intercept")
-    found.release.save(tmp_path / "release.nc")
+    np.testing.assert_array_equal(outcome.release.sigma[0], V @ V.T + np.sum(shares, axis=0))
+    assert outcome.release.num_tasks == len(inside)
+    assert outcome.release.effects.coefficients == ("age", "male", "intercept")
+    outcome.release.save(tmp_path / "release.nc")
     assert mp.Release.load(tmp_path / "release.nc").effects == invitation.terms.effects
     proved = federated.run(invitation, of_hospitals(tasks), progress_bar=False).release.guarantee.proved
     assert proved.delta <= 1e-3  # of six coordinates, not of three features

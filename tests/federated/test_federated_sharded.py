@@ -149,8 +149,8 @@ def test_it_takes_trust_in_a_curator():
 @pytest.mark.parametrize("trust", ["curator", "secure_sum"])
 def test_a_site_of_shards_sums_them_at_home(trust):
     sites = [federated.Site(i, own) for i, own in enumerate((shards(0, 1), shards(2, 3), lambda: shards(4, 5)))]
-    found = federated.run(invite(trust), sites, unsafe_seed=3, progress_bar=False)
-    np.testing.assert_array_equal(found.release.sigma, ONE_MACHINE)
+    outcome = federated.run(invite(trust), sites, unsafe_seed=3, progress_bar=False)
+    np.testing.assert_array_equal(outcome.release.sigma, ONE_MACHINE)
 
 
 def test_shards_are_read_one_at_a_time():

@@ -21,9 +21,9 @@ def signers():
 
 def test_sites_that_know_each_other_have_the_same_sum(signers):
     invitation = invite()
-    found, errors = seen(everybody=signed(signers), invitation=invitation)
+    outcome, errors = seen(everybody=signed(signers), invitation=invitation)
     assert not errors
-    np.testing.assert_array_equal(found[0], plain(range(N), invitation))
+    np.testing.assert_array_equal(outcome[0], plain(range(N), invitation))
 
 
 def own_keys(number, signer=None, invitation=None):
@@ -40,12 +40,13 @@ def test_the_number_of_sites_costs_a_site_nothing():
         site.answer(many, "share", {"01": b""})
 
 
-def test_keys_in_place_of_somebodys_are_taken_by_those_alone_who_know_nobody(signers):
+def test_forged_keys_are_taken_only_by_sites_that_know_nobody(signers):
+    """Keys in place of somebody's are accepted only by sites that know nobody."""
     swap = lambda stage, i, received: (
         received | {str((i + 1) % N): own_keys((i + 1) % N)} if stage == "share" else received
     )
-    found, errors = seen(swap, everybody=signed(signers))
-    assert found is None
+    outcome, errors = seen(swap, everybody=signed(signers))
+    assert outcome is None
     assert [str(error)[:7] for error in errors[:N]] == ["advert:"] * N
     assert all(isinstance(error, RunRefused) for error in errors[:N])
     taken = sites()[0]
@@ -59,7 +60,9 @@ def test_keys_in_place_of_somebodys_are_taken_by_those_alone_who_know_nobody(sig
 def test_a_signature_is_for_one_site_one_run_and_its_terms(signers, kind):
     site, invitation = signed(signers)[0], invite()
     site.answer(invitation, "advertise", {})
-    number, signer, about = 1, signers[1], invitation
+    number = 1
+    signer = signers[1]
+    about = invitation
     if kind == "unsigned":
         signer = None
     elif kind == "another's":
@@ -95,21 +98,25 @@ def stories(everybody, invitation, lists, *, apart=False):
             received = {j: text for j, text in received.items() if j == "arrived" or lists[int(j)] == lists[i]}
         return received | {"arrived": lists[i]} if stage == "reveal" else received
 
-    keep = lambda stage, i, reply: (opened.update({i: set(reply)}) if stage == "reveal" else None) or reply
-    found, errors = seen(change, keep, everybody, invitation)
-    return found, errors, opened
+    def record(stage, i, reply):
+        if stage == "reveal":
+            opened[i] = set(reply)
+        return reply
+
+    outcome, errors = seen(change, record, everybody, invitation)
+    return outcome, errors, opened
 
 
 @pytest.mark.parametrize("sign", [True, False])
 def test_sites_open_masks_by_one_list_alone(signers, sign):
     invitation, everyone = invite(dropouts=1), list(range(N))
     everybody = lambda: signed(signers) if sign else sites()
-    found, errors, opened = stories(everybody(), invitation, [everyone] * N)
+    outcome, errors, opened = stories(everybody(), invitation, [everyone] * N)
     assert not errors
     assert opened.keys() == set(everyone)
     other = [0, 1, 2, 3, 4]  # as many as have to be: each list would do by itself
-    found, errors, opened = stories(everybody(), invitation, [other] * 4 + [everyone] * 2)
-    assert found is None
+    outcome, errors, opened = stories(everybody(), invitation, [other] * 4 + [everyone] * 2)
+    assert outcome is None
     assert not opened
     said = "that of site . is not signed by it for this run" if sign else "site . does not vouch for the list"
     assert len(errors) > N
@@ -123,12 +130,13 @@ def test_masks_open_when_as_many_vouch_as_are_in_the_sum(signers, sign):
     few = lambda stage, i, received: (
         {name: text for name, text in received.items() if name not in ("4", "5")} if stage == "reveal" else received
     )
-    found, errors = seen(few, everybody=signed(signers) if sign else sites(), invitation=invitation)
-    assert found is None
+    outcome, errors = seen(few, everybody=signed(signers) if sign else sites(), invitation=invitation)
+    assert outcome is None
     assert str(errors[0]) == "confirm: 4 owners are there, and it takes 5"
 
 
-def test_a_list_is_signed_once_and_by_as_many_as_have_to_be_in_the_sum(signers):
+def test_a_list_is_signed_once_by_as_many_as_the_sum_needs(signers):
+    """A list is signed once, and by as many as have to be in the sum."""
     invitation, everybody = invite(dropouts=1), signed(signers)
     everyone = {"arrived": np.arange(N, dtype="<u4").tobytes()}
     signatures, said = {}, []
@@ -142,19 +150,19 @@ def test_a_list_is_signed_once_and_by_as_many_as_have_to_be_in_the_sum(signers):
         few = {name: text for name, text in received.items() if name not in ("4", "5")}
         return {0: few, 1: few | {"4": few["3"]}, 2: received | {"arrived": b""}}.get(i, received)
 
-    found, errors = seen(change, everybody=everybody, invitation=invitation)
+    outcome, errors = seen(change, everybody=everybody, invitation=invitation)
     said = [str(error) for error in errors]
     assert said[0] == "confirm: 4 owners are there, and it takes 5"
     assert said[1] == "arrived: that of site 4 is not signed by it for this run"
     assert said[2] == "arrived: expected the list that this site has confirmed"
     assert len(errors) == 4  # and the three others are too few to open
-    assert found is None
+    assert outcome is None
 
 
 @pytest.mark.parametrize("stage", ["mask", "confirm", "reveal"])
 def test_signed_runs_bear_dropouts_too(signers, stage):
-    found = federated.run(invite(dropouts=2), signed(signers), leave={1: stage, 4: stage}, progress_bar=False)
-    assert found.sites == (4 if stage == "mask" else 6)
+    outcome = federated.run(invite(dropouts=2), signed(signers), leave={1: stage, 4: stage}, progress_bar=False)
+    assert outcome.sites == (4 if stage == "mask" else 6)
     if stage != "reveal":  # where a few are enough
         with pytest.raises(federated.TooFewOwners):
             federated.run(invite(dropouts=1), signed(signers), leave={1: stage, 4: stage}, progress_bar=False)
@@ -162,9 +170,9 @@ def test_signed_runs_bear_dropouts_too(signers, stage):
 
 def test_some_may_sign_and_others_not_where_nobody_insists(signers):
     one = federated.Site(0, W[:, [0]], signer=signers[0])
-    found = federated.run(invite(), [one, *sites()[1:]], progress_bar=False)
-    assert found.sites == N - 1
-    assert list(found.refused) == [0]  # which insists
+    outcome = federated.run(invite(), [one, *sites()[1:]], progress_bar=False)
+    assert outcome.sites == N - 1
+    assert list(outcome.refused) == [0]  # which insists
     with pytest.raises(federated.TooFewOwners):
         federated.run(
             invite(dropouts=0), [federated.Site(0, W[:, [0]], signer=signers[0]), *sites()[1:]], progress_bar=False
@@ -202,8 +210,11 @@ def test_sites_that_sign_need_no_more_shares_than_collude(signers):
 
 
 @pytest.mark.parametrize("sign", [True, False])
-def test_two_halves_that_are_shown_two_lists_are_what_that_is_for(signers, monkeypatch, sign):
-    """With half of the sites enough, and without that condition, a server opens the sums of two halves."""
+def test_two_halves_with_two_lists_show_why_lists_are_signed(signers, monkeypatch, sign):
+    """Showing two lists to two halves of the sites is the attack that signed lists prevent.
+
+    With half of the sites enough, and without that condition, a server opens the sums of two halves.
+    """
     monkeypatch.setattr(SitePolicy, "_of_the_masks", lambda *_: None)
     invitation, halves = lie(invite(dropouts=2), agreed={"least": 3, "threshold": 3}), ([0, 1, 2], [3, 4, 5])
     everybody = signed(signers) if sign else sites()
@@ -213,7 +224,8 @@ def test_two_halves_that_are_shown_two_lists_are_what_that_is_for(signers, monke
     }
 
 
-def test_a_site_has_the_number_of_its_key_and_one_that_is_invited(signers):
+def test_invited_sites_have_the_number_of_their_key(signers):
+    """A site has the number of its key, and so has one that is invited."""
     with pytest.raises(ValueError, match="number: expected 1, by which this site's own key is known, got 0"):
         federated.Site(0, W[:, [0]], signer=signers[1])
     late = federated.Site(N, W[:, [0]])

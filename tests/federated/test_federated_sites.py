@@ -39,15 +39,15 @@ def frame(k):
 
 def nodes(folder, pipe=None, **options):
     """Three owners with a file each, one of them a pipe, at which its node waits."""
-    found = []
+    options_of_nodes = []
     for k in range(3):
         path = folder / f"rows-{k}.csv"
         if k == pipe:
             os.mkfifo(path)
         else:
             frame(k).to_csv(path, index=False)
-        found.append({"data": str(path), "task": "who", "target": "mark", **options})
-    return found
+        options_of_nodes.append({"data": str(path), "task": "who", "target": "mark", **options})
+    return options_of_nodes
 
 
 def account(folder, k):
@@ -62,25 +62,26 @@ def ledger(folder, k):
 
 def left(folder):
     """Processes that were started for a folder, by what they were told."""
-    found = []
+    command_lines = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if f"FLWR_HOME={folder.resolve()}".encode() in path.read_bytes():
-                found.append((path.parent / "cmdline").read_bytes().replace(b"\0", b" "))
+                command_lines.append((path.parent / "cmdline").read_bytes().replace(b"\0", b" "))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-    return found
+    return command_lines
 
 
 def nothing_left(folder):
-    """Who was killed may still be on its way out."""
+    """Wait until no process is left: one that was killed may still be on its way out."""
     until = time.monotonic() + 30
     while left(folder) and time.monotonic() < until:
         time.sleep(0.1)
     return not left(folder)
 
 
-def test_over_tls_with_signed_keys_it_is_the_curators_release_bit_for_bit(tmp_path):
+def test_signed_keys_over_tls_give_the_curators_release(tmp_path):
+    """Over TLS, with signed keys, the release is the curator's, bit for bit."""
     with Sites(tmp_path / "sites", nodes(tmp_path), signed=True) as sites:
         uninvited(sites)
         outcome = sites.run(CONFIG | {"unsafe-seed": 3}, progress_bar=False)
@@ -169,7 +170,8 @@ def test_a_server_that_swaps_a_key_is_found_out_where_sites_sign(tmp_path):
 
 
 @pytest.mark.parametrize("dropouts", [1, 0])
-def test_a_node_that_is_killed_while_it_works_is_left_out_or_its_loss_is_named(tmp_path, dropouts):
+def test_a_killed_node_is_left_out_or_its_loss_is_named(tmp_path, dropouts):
+    """A node that is killed while it works is left out, or its loss is named."""
     for k in range(3):
         ledger(tmp_path, k)
     with Sites(tmp_path / "sites", nodes(tmp_path, pipe=1, trust="no_curator"), tls=False) as sites:
@@ -211,28 +213,29 @@ def killed_at_work(sites, name, stage):
 
 
 def commands(session):
-    """Of the processes of a session."""
-    found = []
+    """List the command lines of the processes of a session."""
+    command_lines = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             if int(path.read_text().rpartition(")")[2].split()[3]) == session:
-                found.append((path.parent / "cmdline").read_bytes())
+                command_lines.append((path.parent / "cmdline").read_bytes())
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-    return found
+    return command_lines
 
 
 @pytest.mark.parametrize("everywhere", [True, False])
-def test_a_shard_of_a_node_that_is_killed_is_done_by_another_or_named(tmp_path, everywhere):
+def test_a_killed_nodes_shard_is_done_by_another_or_named(tmp_path, everywhere):
+    """The shard of a node that is killed is done by another node, or its loss is named."""
     pytest.importorskip("pyarrow")
-    found = []
+    settings = []
     for k in range(3):
         path = tmp_path / ("rows" if everywhere else f"rows-{k}")
         path.mkdir(exist_ok=True)
         frame(k).rename(columns=str).to_parquet(path / f"part-{k}.parquet")
-        found.append({"data": str(path), "task": "who", "target": "mark", "trust": "curator"})
+        settings.append({"data": str(path), "task": "who", "target": "mark", "trust": "curator"})
     config = CONFIG | {"features": "0,1,2", "trust": "curator", "shards": True, "unsafe-seed": 3}
-    with Sites(tmp_path / "sites", found, tls=False) as sites:
+    with Sites(tmp_path / "sites", settings, tls=False) as sites:
         killer = threading.Thread(target=killed_at_work, args=(sites, "node-1", "list"), daemon=True)
         killer.start()
         if everywhere:

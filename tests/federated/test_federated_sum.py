@@ -27,7 +27,9 @@ def run(x, agreed=AGREED, leave=None):
     keys, adverts = {}, {}
     for i in x:
         keys[i], adverts[i] = s.advertise()
-    shared, boxes, graph = {}, {}, s.partners_of(agreed, adverts)
+    shared = {}
+    boxes = {}
+    graph = s.partners_of(agreed, adverts)
     for i in here(1):
         shared[i], boxes[i] = s.share(agreed, i, keys[i], {j: adverts[j] for j in (i, *graph[i])})
     masked, sent = {}, {}
@@ -50,20 +52,21 @@ def plain(x, owners):
     return sum((x[i] for i in owners), np.zeros(5, dtype=np.uint64))
 
 
-def test_every_pattern_of_four_owners_who_leave_ends_in_their_sum_or_in_a_named_error():
+def test_every_pattern_of_departures_ends_in_a_sum_or_an_error():
+    """Every pattern of four owners who leave ends in their sum or in a named error."""
     x = vectors(range(4))
     sums = errors = 0
     for stages in product((1, 2, 3, 9), repeat=4):
         leave = dict(enumerate(stages))
         stayed = [i for i in x if leave[i] > 2]
         ends = [i for i in x if leave[i] > 3]
-        found, missed = ends_in(x, AGREED, leave)
-        assert (found is None) == (len(ends) < AGREED.threshold)
-        if found is None:
+        total, missed = ends_in(x, AGREED, leave)
+        assert (total is None) == (len(ends) < AGREED.threshold)
+        if total is None:
             assert missed.have < missed.need
             errors += 1
         else:
-            np.testing.assert_array_equal(found, plain(x, stayed))
+            np.testing.assert_array_equal(total, plain(x, stayed))
             sums += 1
     assert sums + errors == 256
     assert sums == 1 + 4 * 3  # nobody leaves, or one at any of three stages
@@ -76,11 +79,11 @@ def test_few_partners_give_the_same_sum(owners, data):
     x = vectors(range(owners))
     leave = dict(enumerate(stages))
     agreed = s.Agreed(b"few", 5, threshold=unbroken(4), partners=4)
-    found, missed = ends_in(x, agreed, leave)
-    if found is None:
+    total, missed = ends_in(x, agreed, leave)
+    if total is None:
         assert missed.have < missed.need
     else:
-        np.testing.assert_array_equal(found, plain(x, [i for i in x if leave[i] > 2]))
+        np.testing.assert_array_equal(total, plain(x, [i for i in x if leave[i] > 2]))
 
 
 def left_on_a_circle(state, partners, threshold):
@@ -108,10 +111,14 @@ def left_on_a_circle(state, partners, threshold):
 
 @pytest.mark.parametrize(("partners", "owners", "states"), [(2, 8, "hwn"), (4, 9, "hwn"), (4, 12, "hn"), (6, 14, "hn")])
 def test_whoever_vanishes_there_is_one_sum_or_none(partners, owners, states):
-    found = lambda threshold: {left_on_a_circle(each, partners, threshold) for each in product(states, repeat=owners)}
-    assert found(unbroken(partners)) <= {None, 1, 0}
+    sums_left = lambda threshold: {
+        left_on_a_circle(each, partners, threshold) for each in product(states, repeat=owners)
+    }
+    assert sums_left(unbroken(partners)) <= {None, 1, 0}
     if owners > 9:
-        assert max(found(unbroken(partners) - 1) - {None}) > 1  # with one share less, two sums that can be told apart
+        assert (
+            max(sums_left(unbroken(partners) - 1) - {None}) > 1
+        )  # with one share less, two sums that can be told apart
 
 
 def test_whoever_colludes_there_is_one_sum_or_none():
@@ -126,7 +133,9 @@ def test_whoever_colludes_there_is_one_sum_or_none():
 @pytest.mark.parametrize(("owners", "partners", "gone"), [(30, 10, 6), (60, 20, 12), (40, 6, 3)])
 def test_the_risk_bounds_how_often_a_mask_stays_closed(owners, partners, gone):
     """Places on a circle at random, and everybody who vanishes does so when most harm is done."""
-    agreed, rng, half = s.Agreed(b"", 1, unbroken(partners), partners), np.random.default_rng(0), partners // 2
+    agreed = s.Agreed(b"", 1, unbroken(partners), partners)
+    rng = np.random.default_rng(0)
+    half = partners // 2
     near = [offset for offset in range(-half, half + 1) if offset]
     there = np.arange(owners) >= gone
     state = np.array([rng.permutation(there) for _ in range(20_000)])
@@ -155,14 +164,14 @@ def test_a_circle_of_partners_is_one_and_mutual():
 
 def test_what_the_server_sees_of_a_vector_is_uniform():
     x = {i: np.zeros(4000, dtype=np.uint64) for i in range(3)}
-    sent, found = run(x, s.Agreed(b"u", 4000, threshold=2))
-    assert not found.any()
+    sent, aggregate = run(x, s.Agreed(b"u", 4000, threshold=2))
+    assert not aggregate.any()
     for vector, _ in sent.values():
         assert kstest(vector / 2.0**64, "uniform").pvalue > 1e-7
 
 
 def coalition_sees(x, threshold, trials):
-    """What the server and owner 0 of five cannot account for of the vectors of 1 to 3, (trials, 3).
+    """Return the part of the vectors of 1 to 3 that the server and owner 0 of five cannot account for, (trials, 3).
 
     They know what 0 knows, the own masks of those who arrived, which are opened, and the key of 4, which is opened too as it
     vanished before its vector.
@@ -183,8 +192,11 @@ def coalition_sees(x, threshold, trials):
     return seen
 
 
-def test_below_the_threshold_a_coalition_sees_the_same_of_any_vectors_with_the_same_sum():
-    """What is left of three vectors is their sum and, beside it, uniform: equal in law whoever has what."""
+def test_small_coalitions_see_nothing_but_the_sum():
+    """Below the threshold, a coalition sees the same of any vectors with the same sum.
+
+    The three vectors leave their sum and otherwise uniform numbers: equal in law whoever has which vector.
+    """
     trials = 60
     one, other = coalition_sees((5, 0, 2**60), 3, trials), coalition_sees((2**60, 5, 0), 3, trials)
     for seen in (one, other):
@@ -257,7 +269,9 @@ def test_what_was_changed_on_its_way_is_noticed():
 
 
 def test_shares_that_open_another_key_are_noticed():
-    agreed, everybody, there = s.Agreed(b"r" * 16, 2, threshold=3), range(4), range(3)  # 3 vanished after its letters
+    agreed = s.Agreed(b"r" * 16, 2, threshold=3)
+    everybody = range(4)
+    there = range(3)  # 3 vanished after its letters
     keys, adverts = zip(*(s.advertise() for _ in everybody), strict=True)
     adverts = dict(enumerate(adverts))
     shared, boxes = zip(*(s.share(agreed, i, keys[i], adverts) for i in everybody), strict=True)
@@ -272,7 +286,8 @@ def test_shares_that_open_another_key_are_noticed():
         s.total(agreed, adverts, everybody, sent, wrong)
 
 
-def test_an_owner_reveals_of_another_one_of_two_secrets_and_nothing_to_a_sum_without_it():
+def test_an_owner_reveals_one_of_anothers_two_secrets():
+    """An owner reveals one of another's two secrets, and nothing to a sum without it."""
     x = vectors(range(4))
     keys, adverts = zip(*(s.advertise() for _ in x), strict=True)
     adverts = dict(enumerate(adverts))
@@ -288,7 +303,7 @@ def test_an_owner_reveals_of_another_one_of_two_secrets_and_nothing_to_a_sum_wit
 
 
 def opened_by_two_lists(owners, colluders, threshold, least):
-    """Whether some two lists of arrivals, with one owner and without it, get both its secrets opened; all splits are tried.
+    """Check whether two lists of arrivals, with an owner and without it, open both its secrets; all splits are tried.
 
     Owner 0 is on its own list. Those who collude tell what they know of both secrets, whatever they are told.
     """
@@ -310,7 +325,7 @@ NUMBERS = [(n, c, gone) for n in range(2, 11) for c in range(n) for gone in (Non
 
 
 def invited(owners, colluders, dropouts):
-    """What an invitation with these numbers agrees on, or None."""
+    """Return the numbers that an invitation agrees on, or None where it is refused."""
     try:
         return invite(1.0, owners, 2, dropouts=dropouts, colluders=colluders).agreed
     except ValueError:
@@ -319,14 +334,15 @@ def invited(owners, colluders, dropouts):
 
 def test_no_two_lists_open_both_secrets_of_an_owner():
     agreed = {
-        (n, c): [found for gone in (None, *range(n - 1)) if (found := invited(n, c, gone))] for n, c, _ in NUMBERS
+        (n, c): [invitation for gone in (None, *range(n - 1)) if (invitation := invited(n, c, gone))]
+        for n, c, _ in NUMBERS
     }
     assert all(agreed.values())  # with nobody who may vanish there is an invitation for every number of colluders
     for (n, c), invitations in agreed.items():
-        for found in invitations:
-            assert found.least >= found.threshold >= undivided(n, c)
+        for invitation in invitations:
+            assert invitation.least >= invitation.threshold >= undivided(n, c)
             for really in range(c + 1):
-                assert not opened_by_two_lists(n, really, found.threshold, found.least)
+                assert not opened_by_two_lists(n, really, invitation.threshold, invitation.least)
 
 
 def test_one_share_less_and_two_lists_open_both():

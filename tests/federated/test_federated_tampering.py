@@ -45,7 +45,7 @@ def tamper(rng, message):
 PRIVATE = {f"{abs(number):.3g}" for number in (*W.ravel(), *invite().terms.bounded(W).ravel())}
 
 
-def check(found, errors, invitation, whose=None):
+def check(outcome, errors, invitation, whose=None):
     """It ended in a named error, or in the sum over those who are in it.
 
     Where a letter was lost a mask is left: the number of tasks, under it, is none; and nothing is published.
@@ -53,10 +53,10 @@ def check(found, errors, invitation, whose=None):
     for error in errors:
         assert re.match(r"\w+: ", str(error)), error  # says which argument
         assert not {f"{abs(float(n)):.3g}" for n in re.findall(r"\d+\.\d+", str(error))} & PRIVATE
-    if found is None:
+    if outcome is None:
         assert errors
         return
-    total, inside = found
+    total, inside = outcome
     assert len(inside) >= invitation.agreed.least
     if np.array_equal(total, plain(inside, invitation)):
         federated.settle(invitation, total, len(inside), unsafe_seed=1)
@@ -68,16 +68,22 @@ def check(found, errors, invitation, whose=None):
 
 
 @pytest.mark.parametrize("seed", range(effort(30, 600)))
-def test_a_server_that_garbles_what_it_passes_on_gets_named_errors_and_no_wrong_sum(seed, signers):
-    rng, invitation, everybody = np.random.default_rng(seed), invite(), signed(signers) if seed % 2 else sites()
+def test_a_garbling_server_gets_named_errors_and_no_wrong_sum(seed, signers):
+    """A server that garbles what it passes on gets named errors and no wrong sum."""
+    rng = np.random.default_rng(seed)
+    invitation = invite()
+    everybody = signed(signers) if seed % 2 else sites()
     where = (str(rng.choice(["share", "mask", "reveal", "confirm"][: 3 + seed % 2])), int(rng.integers(N)))
     change = lambda stage, i, received: tamper(rng, received) if (stage, i) == where else received
     check(*seen(change, everybody=everybody, invitation=invitation), invitation)
 
 
 @pytest.mark.parametrize("seed", range(effort(30, 600)))
-def test_a_site_that_garbles_what_it_says_is_left_out_or_found_out(seed, signers):
-    rng, invitation, everybody = np.random.default_rng(seed), invite(), signed(signers) if seed % 2 else sites()
+def test_a_garbling_site_is_left_out_or_found_out(seed, signers):
+    """A site that garbles what it says is left out or found out."""
+    rng = np.random.default_rng(seed)
+    invitation = invite()
+    everybody = signed(signers) if seed % 2 else sites()
     stages = ["advertise", "share", "mask", "reveal", "confirm"][: 4 + seed % 2]
     where = (str(rng.choice(stages)), int(rng.integers(N)))
     answers = lambda stage, i, reply: tamper(rng, reply) if (stage, i) == where else reply
@@ -90,14 +96,20 @@ def test_a_site_that_leaves_out_a_letter_is_left_out():
     short = lambda stage, i, reply: (
         {k: v for k, v in reply.items() if k != "4"} if (stage, i) == ("share", 1) else reply
     )
-    found, _ = seen(answers=short, invitation=invitation)
-    np.testing.assert_array_equal(found[0], plain([0, 2, 3, 4, 5], invitation))
+    outcome, _ = seen(answers=short, invitation=invitation)
+    np.testing.assert_array_equal(outcome[0], plain([0, 2, 3, 4, 5], invitation))
 
 
 def test_messages_said_again_are_out_of_turn():
-    invitation, everybody, past = invite(), sites(), []
-    keep = lambda stage, i, received: past.append((stage, i, dict(received))) or received
-    seen(keep, everybody=everybody, invitation=invitation)
+    invitation = invite()
+    everybody = sites()
+    past = []
+
+    def record(stage, i, received):
+        past.append((stage, i, dict(received)))
+        return received
+
+    seen(record, everybody=everybody, invitation=invitation)
     before = everybody[0].run_log.answered()
     for stage, i, received in past:
         with pytest.raises(ValueError, match="out of turn"):
@@ -105,13 +117,14 @@ def test_messages_said_again_are_out_of_turn():
     assert everybody[0].run_log.answered() == before
 
 
-def test_nothing_is_paid_for_a_run_that_fails_before_a_vector_is_out():
+def test_nothing_is_paid_before_a_vector_is_out():
+    """Nothing is paid for a run that fails before a vector is out."""
     everybody = sites()
     forge = lambda stage, i, received: (
         {j: bytes(len(text)) for j, text in received.items()} if stage == "mask" else received
     )
-    found, errors = seen(forge, everybody=everybody)
-    assert found is None
+    outcome, errors = seen(forge, everybody=everybody)
+    assert outcome is None
     assert "was altered in transit" in str(errors[0])
     assert not any(site.run_log.answered() for site in everybody)
 
@@ -119,13 +132,16 @@ def test_nothing_is_paid_for_a_run_that_fails_before_a_vector_is_out():
 def test_a_key_that_everybody_shares_is_none():
     """X25519 has public keys with which any private one gives nought: a server could read what is meant for them."""
     weak = lambda stage, i, received: received | {"3": bytes(63) + b"\1"} if stage == "share" and i != 3 else received
-    found, errors = seen(weak)
-    assert found is None
+    outcome, errors = seen(weak)
+    assert outcome is None
     assert "adverts: expected valid public keys" in str(errors[0])
 
 
-def test_a_server_cannot_fill_the_list_of_arrivals_with_others_than_wrote():
-    """It would open the masks that a small sum shares with the rest."""
+def test_a_server_cannot_pad_the_list_of_arrivals():
+    """A server cannot fill the list of arrivals with others than those who wrote.
+
+    It would open the masks that a small sum shares with the rest.
+    """
     invitation, everybody = invite(), sites()
     gone = lambda stage, i, reply: {} if i >= 4 and stage == "share" else reply
     lied = []
@@ -136,9 +152,9 @@ def test_a_server_cannot_fill_the_list_of_arrivals_with_others_than_wrote():
         lied.append(i)
         return {"arrived": np.array([i, 4, 5, (i + 1) % 4], dtype="<u4").tobytes()}
 
-    found, errors = seen(pad, gone, everybody, invitation)
+    outcome, errors = seen(pad, gone, everybody, invitation)
     assert len(lied) == 4
-    assert found is None
+    assert outcome is None
     assert all("arrived: expected owners who wrote letters" in str(error) for error in errors[:4])
 
 
@@ -158,7 +174,7 @@ def test_a_server_that_lies_about_who_is_there_reads_no_less(owners, dropouts, c
 
 
 def test_the_same_sites_read_one_sum_where_nobody_lies():
-    """What is tested above can fail: the whole sum is read."""
+    """The sum is read where nobody lies, so that the tests above can fail."""
     invitation = federated.invite(1.0, 6, 2, scaling="none")
     run = Lied([invitation] * 6, [], np.random.default_rng(0))
     run.begin(lambda j, i: False)
@@ -181,8 +197,8 @@ def test_two_keys_alike_are_noticed():
     twice = lambda stage, i, received: (
         received | {"3": received["2"]} if stage == "share" and i not in (2, 3) else received
     )
-    found, errors = seen(twice)
-    assert found is None
+    outcome, errors = seen(twice)
+    assert outcome is None
     assert "adverts: expected every key once" in str(errors[0])
 
 

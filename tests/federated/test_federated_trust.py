@@ -25,7 +25,8 @@ from mpmtl_prob.privacy.mechanisms import PaperWishart
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("stage", ["advertise", "send"])
-def test_an_invitation_that_asks_for_more_is_refused_before_anything_leaves(conditions, options, said, stage):
+def test_an_invitation_that_asks_for_more_is_refused_at_once(conditions, options, said, stage):
+    """An invitation that asks for more is refused before anything leaves the site."""
     site = sites(policy=SitePolicy(**conditions))[0]
     with pytest.raises(RunRefused, match=said):
         site.answer(invite(**options), stage, {})
@@ -39,11 +40,11 @@ def test_an_invitation_that_asks_for_no_more_is_answered(trust):
         SitePolicy(trust, 1.0, 0.1, "replace", least=4, colluders=1),
         SitePolicy(epsilon=2.0),
     ):
-        found = federated.run(invite(trust), sites(policy=conditions), progress_bar=False)
-        assert found.sites == N
-    found = federated.run(invite(adjacency="zero_out"), sites(policy=SitePolicy(epsilon=3.0, adjacency="replace")),
+        outcome = federated.run(invite(trust), sites(policy=conditions), progress_bar=False)
+        assert outcome.sites == N
+    outcome = federated.run(invite(adjacency="zero_out"), sites(policy=SitePolicy(epsilon=3.0, adjacency="replace")),
                           progress_bar=False)  # fmt: skip
-    assert found.sites == N  # which is private enough in either sense
+    assert outcome.sites == N  # which is private enough in either sense
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,8 @@ def test_an_invitation_that_asks_for_no_more_is_answered(trust):
         (replace(invite("no_curator"), trust=federated.Trust.CURATOR), "mechanisms: expected the noise of one release"),
     ],
 )  # fmt: skip
-def test_an_invitation_that_contradicts_itself_is_refused_by_every_site(invitation, said):
+def test_contradictory_invitations_are_refused_by_every_site(invitation, said):
+    """An invitation that contradicts itself is refused by every site."""
     with pytest.raises(RunRefused, match=said):
         sites()[0].answer(invitation, "advertise", {})
 

@@ -1,4 +1,4 @@
-"""What the script that wrote these files and the tests that read them have in common."""
+"""Example that the script which wrote these files shares with the tests that read them."""
 
 import jax.numpy as jnp
 import numpyro

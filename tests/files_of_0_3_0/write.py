@@ -192,9 +192,9 @@ def adaptations(shared):
     both = OneRelease(epsilon=1.0, row_bound=3.0, target_bound=2.0, seed=0)
     both.fit({"public": public, "hospitals": shared}, private).save(HERE / "one_release_of_tasks.nc")
     EXPECTED["one_release_of_tasks.nc"] = {"predictions": both.predict(X[40:]).tolist(), "X": X[40:].tolist()}
-    found = report.adapt({"public": public}, private, label="effect", epsilon=1.0)
-    (HERE / "adapt_model.json").write_text(json.dumps(found.to_dict(), indent=2) + "\n")
-    EXPECTED["adapt_model.json"] = {"keys": sorted(found.to_dict())}
+    adapted = report.adapt({"public": public}, private, label="effect", epsilon=1.0)
+    (HERE / "adapt_model.json").write_text(json.dumps(adapted.to_dict(), indent=2) + "\n")
+    EXPECTED["adapt_model.json"] = {"keys": sorted(adapted.to_dict())}
 
 
 def sites():

@@ -1,1 +1,1 @@
-"""What several tests use: builders, tolerances, independent computations, and harnesses."""
+"""Helpers of several tests: builders, tolerances, independent computations, and harnesses."""

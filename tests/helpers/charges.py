@@ -1,7 +1,7 @@
-"""Every public call that may charge a ledger, with arguments that it takes, and values that spoil one of them.
+"""Walk over every public call that may charge a ledger, with arguments that it takes and values that spoil one of them.
 
-What is walked is found by looking: every public function, method and class with an argument ``ledger``. One that is neither
-in ``DOORS`` nor in ``ELSEWHERE`` fails the test, so that a new one is walked too.
+The walk takes in every public function, method and class with an argument ``ledger``. One that is neither in ``DOORS`` nor in
+``ELSEWHERE`` fails the test, so that a new one is walked too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mpmtl_prob.releases.publish import publish_rounds
 from mpmtl_prob.threat_models import NoisyMeans, views
 from mpmtl_prob.threat_models.problems import People
 
-#: A number that only private data hold: an error that shows it shows somebody's.
+#: A number that only private data hold: an error that shows it shows somebody's data.
 SECRET = 0.7734501
 
 
@@ -58,7 +58,7 @@ class Door(NamedTuple):
 
     @property
     def arguments(self) -> list[str]:
-        """By name."""
+        """Return the names of all arguments."""
         names = dict.fromkeys(self.good())
         for each in self.signatures:
             for name, argument in inspect.signature(each).parameters.items():
@@ -68,7 +68,7 @@ class Door(NamedTuple):
 
 
 def values() -> dict[str, Any]:
-    """What spoils an argument, by what it is; made anew each time, as a generator is used up."""
+    """Return values that spoil an argument, by their kind; made anew each time, as a generator is used up."""
     return {
         "None": None,
         "nan": np.nan,
@@ -111,13 +111,13 @@ def values() -> dict[str, Any]:
 
 
 class Outcome(NamedTuple):
-    """What became of a call.
+    """Outcome of a call.
 
     Attributes:
-        error: that it raised, if any.
-        charges: that the ledger holds.
-        drawn: noise was.
-        kept: the error has what was paid for as its ``release``.
+        error: the one that it raised, if any.
+        charges: how many the ledger holds.
+        drawn: whether noise was drawn.
+        kept: whether the error has what was paid for as its ``release``.
     """
 
     error: BaseException | None
@@ -127,34 +127,34 @@ class Outcome(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """Nothing was charged or drawn for what was refused; a site that drops out leaves the others to draw theirs."""
+        """Whatever was refused cost nothing and drew no noise; a site that drops out leaves the others to draw theirs."""
         drawn = self.drawn and not isinstance(self.error, DroppedOut)
         return self.error is None or not (self.charges or drawn)
 
 
 class DroppedOut(ValueError):
-    """A site was refused by its own checks, and the run went on without it."""
+    """Error of a site that was refused by its own checks: the run went on without it."""
 
 
 class Endless(BaseException):
     """A call that takes longer than any of its arguments deserves."""
 
 
-#: What a user's function answers is known when it has answered: what was paid for by then must not be lost.
+#: Arguments that are a user's functions: their answers are known late, and what was paid for by then must not be lost.
 ANSWERS = {"respond", "source"}  # for other tasks than the source's, an answer has another shape
 #: The library's own: it gives what :func:`publish_rounds` publishes, and nothing of it can be kept where it does not.
 INSIDE = {("releases.publish.publish_rounds", "run")}
 
 
 def fault(name: str, outcome: Outcome, argument: str) -> bool:
-    """Whether something was charged and then refused because of an argument."""
+    """Tell whether something was charged and then refused because of an argument."""
     if (name, argument) in INSIDE and outcome.charges:
         return False
     return not (outcome.held or (argument in ANSWERS and outcome.kept))
 
 
 def tried(door: Door, ledger: Any = None, **bad: Any) -> Outcome:
-    """Call with good arguments but these."""
+    """Call with good arguments except these, and return what became of it."""
     book = Ledger(**{"epsilon": 20.0, "delta": 0.2} | door.ledger)
     error: BaseException | None = None
     with warnings.catch_warnings(), watched() as drawn:
@@ -168,7 +168,7 @@ def tried(door: Door, ledger: Any = None, **bad: Any) -> Outcome:
 
 @contextmanager
 def watched() -> Iterator[list[str]]:
-    """Whether noise is drawn from the system meanwhile."""
+    """Watch whether noise is drawn from the system meanwhile."""
     drawn: list[str] = []
     system = exact.system
 
@@ -263,7 +263,7 @@ def _in_process(ledger: Any, **arguments: Any) -> Any:
 
 
 def _site(ledger: Any, runs: Any = 1, **options: Any) -> Any:
-    """The one with the ledger; what it refuses, the run says."""
+    """Run a federation with one site that has the ledger; its refusals are the run's."""
     source, path = options.pop("source"), options.pop("path", None)
     with TemporaryDirectory() as folder, chdir(folder):  # where a path that is a word may be made
         one = federated.Site(0, source, federated.RunLog(path, runs=runs, ledger=ledger), **options)
@@ -312,7 +312,7 @@ def _curator(ledger: Any, tasks: Any, estimator: Any = None, **options: Any) -> 
 
 
 def doors() -> dict[str, Door]:
-    """By the name of what is called, without the package's."""
+    """Return every call that is walked, by its name without the package's."""
     adapt = lambda ledger, **arguments: report.adapt(ledger=ledger, **arguments)
     called = lambda function: lambda ledger, **arguments: function(ledger=ledger, **arguments)
     record = {"unit": "target record"}
@@ -427,7 +427,7 @@ def doors() -> dict[str, Door]:
     }  # fmt: skip
 
 
-#: Charges nothing by itself, or is walked as something else.
+#: Calls that charge nothing by themselves, or are walked as something else.
 ELSEWHERE = {
     "privacy.ledger.check_ledger": "a check",
     "releases.messages.PrivateClipNorm": "what was bought; it names the ledger that has paid",
@@ -439,8 +439,8 @@ ELSEWHERE = {
 
 
 def charging() -> set[str]:
-    """Every public function, method and class of the package with an argument ``ledger``, by name."""
-    found: set[str] = set()
+    """Name every public function, method and class of the package with an argument ``ledger``."""
+    names: set[str] = set()
     for info in pkgutil.walk_packages(mp.__path__, "mpmtl_prob."):
         if "._" in info.name or info.name.endswith("__main__"):
             continue
@@ -455,8 +455,8 @@ def charging() -> set[str]:
                 if inspect.isclass(thing) else {}  # fmt: skip
             for called, each in {name: thing, **methods}.items():
                 if (inspect.isfunction(each) or inspect.isclass(each)) and _takes_a_ledger(each):
-                    found.add(f"{info.name}.{called}".removeprefix("mpmtl_prob."))
-    return found
+                    names.add(f"{info.name}.{called}".removeprefix("mpmtl_prob."))
+    return names
 
 
 def _takes_a_ledger(thing: Any) -> bool:
@@ -467,7 +467,7 @@ def _takes_a_ledger(thing: Any) -> bool:
 
 
 def commands(name: str, folder: Path) -> Iterator[tuple[list[str], Path]]:
-    """A command line as it should be, and then with one option spoilt; each with the ledger that it names."""
+    """Yield a command line as it should be, and then with one option spoilt; each with the ledger that it names."""
     rng = np.random.default_rng(5)
     rows = np.column_stack([np.repeat(np.arange(6), 5), rng.standard_normal((30, 3))])
     rows[0, 1] = SECRET

@@ -1,4 +1,4 @@
-"""What every noise law has to do, whoever wrote it."""
+"""Conformance check of noise laws: what every law has to do, whoever wrote it."""
 
 import json
 import pickle
@@ -41,9 +41,9 @@ def conforms(law):
 def _loses_what_it_says(rounds, adjacency):
     at = np.array([0.0, 0.1, 0.5, 1.0, 3.0])
     known = composition.profile(rounds, adjacency)
-    found = np.array([known.delta(epsilon) for epsilon in at])
-    assert ((found >= 0) & (found <= 1)).all()
-    assert (np.diff(found) <= 1e-9).all()
+    curve = np.array([known.delta(epsilon) for epsilon in at])
+    assert ((curve >= 0) & (curve <= 1)).all()
+    assert (np.diff(curve) <= 1e-9).all()
     pure = sum(law.max_loss(adjacency) for law in rounds)
     if np.isfinite(pure):
         assert known.delta(pure) == 0.0
@@ -51,8 +51,8 @@ def _loses_what_it_says(rounds, adjacency):
     sides = [composition._compose(rounds, adjacency, side, CELLS) for side in (True, False)]
     upper = np.array([max(losses.delta(each).upper for losses in sides[0]) for each in at])
     lower = np.array([max(losses.delta(each).lower for losses in sides[1]) for each in at])
-    assert (found <= upper * (1 + 1e-3) + 1e-9).all()
-    assert pure < np.inf or (found >= lower * (1 - 1e-3) - 1e-9).all()  # else plain addition may be the better bound
+    assert (curve <= upper * (1 + 1e-3) + 1e-9).all()
+    assert pure < np.inf or (curve >= lower * (1 - 1e-3) - 1e-9).all()  # else plain addition may be the better bound
 
 
 def _draws_what_it_simulates(law):
@@ -71,7 +71,7 @@ def _draws_what_it_simulates(law):
         return
     assert_array_equal(drawn, np.swapaxes(drawn, 1, 2))
     assert_array_equal(simulated, np.swapaxes(simulated, 1, 2))
-    assert ks_2samp(*(np.linalg.eigvalsh(found)[:, -1] for found in (drawn, simulated))).pvalue > RARE
+    assert ks_2samp(*(np.linalg.eigvalsh(matrices)[:, -1] for matrices in (drawn, simulated))).pvalue > RARE
     assert np.var(simulated[:, 0, 0]) == pytest.approx(law.variance, rel=8 * np.sqrt(3 / DRAWS))
     spread = np.abs(drawn.mean(axis=0) - law.mean).max()
     assert spread < 8 * law.operator_norm / np.sqrt(DRAWS)

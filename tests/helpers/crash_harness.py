@@ -1,4 +1,4 @@
-"""Kills releases with SIGKILL, everywhere, and reports what is left; run by test_ledger.py in a process of its own.
+"""Crash harness: kills releases with SIGKILL, everywhere, and reports what is left; test_ledger.py runs it on its own.
 
 The process imports the library once and forks for every kill. A child is killed before the n-th line that it executes in
 the release path, before the n-th instruction of the data base, or after a random time.
@@ -70,7 +70,7 @@ def kill_at_instruction(n):
 
 
 def forked(child):
-    """Run the child; what it wrote to its pipe, and whether it was killed."""
+    """Fork a child that runs the function; return its process number and the reading end of its pipe."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -106,7 +106,7 @@ def release_once(folder, arm, n, say, charge_late):
 
 
 def examine(folder, drew):
-    """What a crash left: None if all is well, else what is wrong."""
+    """Examine what a crash left: None if all is well, else what is wrong."""
     paid = len(Ledger(folder / "ledger", **TOTAL).charges())  # readable, whenever it was killed
     if drew > paid:
         return f"{drew} draws, {paid} charges"
@@ -119,7 +119,7 @@ def examine(folder, drew):
 
 
 def every(arm, root, stride=1, charge_late=False):
-    """Kill at the first step, the second, ... until a child survives."""
+    """Kill children at the first step, the second, ... until one survives; return the steps, the draws and all faults."""
     faults, charged = [], 0
     for n in range(1, 5000, stride):
         folder = root / f"{arm.__name__}{n}{charge_late}"
@@ -134,8 +134,10 @@ def every(arm, root, stride=1, charge_late=False):
 
 
 def at_random_times(root, kills):
-    """Kill a process that charges and charges; it says so after every charge that returned."""
-    path, faults, acknowledged = root / "random", [], 0
+    """Kill processes that charge and charge, and say so after every charge that returned; return all faults."""
+    path = root / "random"
+    faults = []
+    acknowledged = 0
     small = Wishart(3, 100.0, 1e5)
     Ledger(path, epsilon=100.0, delta=0.5)
 
@@ -165,7 +167,7 @@ def at_random_times(root, kills):
 
 
 def race(root, spenders):
-    """Several processes spend until refused; how many charges went through in all."""
+    """Let several processes spend until they are refused; return how many charges went through in all."""
     path = root / "race"
     Ledger(path, **TOTAL)
     law = calibrate(effort(0.45, 0.3), 1e-4, 3)

@@ -1,6 +1,6 @@
-"""How much is simulated: little in `make test`, all of it in `make test-evidence`, which runs every week.
+"""Size of simulations: little in `make test`, all of it in `make test-evidence`, which runs every week.
 
-What is marked ``evidence`` runs only there. A short version stays in `make test`, and must notice the same mistakes.
+Tests that are marked ``evidence`` run only there. A short version stays in `make test`, and must notice the same mistakes.
 """
 
 import os
@@ -9,5 +9,5 @@ EVIDENCE = bool(os.environ.get("MPMTL_EVIDENCE"))
 
 
 def effort(short, long):
-    """The number of replications, draws or examples: ``short``, or ``long`` where evidence is asked for."""
+    """Return the number of replications, draws or examples: ``short``, or ``long`` where evidence is asked for."""
     return long if EVIDENCE else short

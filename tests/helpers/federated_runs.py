@@ -22,13 +22,15 @@ def sites(**options):
 def seen(
     change=lambda stage, i, message: message, answers=lambda stage, i, reply: reply, everybody=None, invitation=None
 ):
-    """A run through a server that changes what it passes on, and sites that change what they say.
+    """Run through a server that changes what it passes on, with sites that change what they say.
 
     Returns:
         The sum with the numbers of those in it, or None; and all errors.
     """
     invitation, everybody = invitation or invite(), everybody or sites()
-    server, errors, inside = federated.serve(invitation), [], []
+    server = federated.serve(invitation)
+    errors = []
+    inside = []
     stage, sending = next(server)
     while True:
         replies = {}
@@ -49,14 +51,14 @@ def seen(
 
 
 def plain(inside, invitation):
-    """The sum over the sites inside, as it should be."""
+    """Return the sum over the sites inside, as it should be."""
     V = invitation.terms.bounded(W[:, inside])
     A = (V @ V.T)[np.tril_indices(D)] / invitation.terms.lattice**2
     return np.append(A.astype(np.int64), len(inside)).view(np.uint64)
 
 
 def lie(invitation, agreed=None, law=None, **terms):
-    """An invitation that says what is not so."""
+    """Make an invitation that says what is not so."""
     laws = {"mechanisms": (replace(invitation.terms.mechanisms[0], **law),)} if law else {}
     return replace(
         invitation,
@@ -66,7 +68,7 @@ def lie(invitation, agreed=None, law=None, **terms):
 
 
 def signers():
-    """One for every site, each of which knows all."""
+    """Make a signer for every site, each of which knows all."""
     private, public = zip(*(federated.new_key() for _ in range(N)), strict=True)
     return [Signer(key, dict(enumerate(public))) for key in private]
 

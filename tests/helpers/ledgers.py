@@ -1,4 +1,4 @@
-"""A ledger as most of its tests want it."""
+"""Ledger as most of its tests want it."""
 
 from mpmtl_prob.privacy import Ledger
 

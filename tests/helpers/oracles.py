@@ -1,4 +1,4 @@
-"""What replacing one task reveals, computed without the library: quadrature of densities, and draws.
+"""Privacy loss of replacing one task, computed without the library: quadrature of densities, and draws.
 
 One release is Sigma = S0 + w w' + N, N ~ Wishart_d(d - 1 + 2k, theta/2 I), against S0 + u u' + N, in units of K = 1.
 With the extreme eigenvalues a >= 0 >= -b of ww' - uu', both laws can be moved to a ee' + N and b ff' + N, where e and f
@@ -14,7 +14,7 @@ from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, gammal
 
 
 def shifted(log_g, a, b, k, theta):
-    """E_g(a + G || b + G), G ~ Gamma(k, theta), k > 1: the test of Neyman and Pearson is a half-line. Broadcasts."""
+    """Compute E_g(a + G || b + G), G ~ Gamma(k, theta), k > 1: the test of Neyman and Pearson is a half-line. Broadcasts."""
     log_g, shift = np.broadcast_arrays(np.asarray(log_g, float), np.asarray(a, float) - b)
     size = np.abs(shift)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -30,7 +30,7 @@ def shifted(log_g, a, b, k, theta):
 
 
 def independent(eps, k, theta, a=1.0, b=1.0, first="remove"):
-    """E_g((a + G) x G' || G x (b + G')), k > 1: the divergence of one coordinate, averaged over the other.
+    """Compute E_g((a + G) x G' || G x (b + G')), k > 1: the divergence of one coordinate, averaged over the other.
 
     ``first``: which coordinate is integrated over; the answer must not depend on it.
     """
@@ -46,7 +46,7 @@ def independent(eps, k, theta, a=1.0, b=1.0, first="remove"):
 
 
 def pair(eps, k, theta, a, b):
-    """E_g(a ee' + N || b ff' + N) exactly, k > 1.
+    """Compute E_g(a ee' + N || b ff' + N) exactly, k > 1.
 
     With T1 = 1/(e'X^-1 e), T2 = 1/(f'X^-1 f) the densities against the law of N are A(T1) and B(T2); under that law
     T1 = y1 c, T2 = y2 c with y1, y2 ~ Gamma(k + 1/2, theta) and c ~ Beta(k, 1/2) independent. So the divergence is
@@ -65,7 +65,7 @@ def pair(eps, k, theta, a, b):
 
 
 def pair_by_columns(eps, k, theta, a, b):
-    """The same by another route, k > 1: the second column of the 2 x 2 block is seen first, then the corner x11.
+    """Compute the same by another route, k > 1: the second column of the 2 x 2 block is seen first, then the corner x11.
 
     Under P, x22 ~ Gamma(k + 1/2), x12 | x22 ~ N(0, x22 theta/2), and x11 = a + x12^2/x22 + Gamma(k) given both. Under Q
     the same holds of x22 - b, with 0 for a. No third law, and no Beta.
@@ -91,14 +91,14 @@ def pair_by_columns(eps, k, theta, a, b):
 
 
 def wishart(rng, n, d, df, scale):
-    """n draws, (n, d, d), from normals and chi-squares (Bartlett's decomposition)."""
+    """Sample n matrices, (n, d, d), from normals and chi-squares (Bartlett's decomposition)."""
     lower = np.tril(rng.standard_normal((n, d, d)), -1)
     lower[:, range(d), range(d)] = np.sqrt(rng.chisquare(df - np.arange(d), (n, d)))
     return scale * lower @ np.swapaxes(lower, 1, 2)
 
 
 def log_density(noise, k, theta):
-    """Of Wishart_d(d - 1 + 2k, theta/2 I) at symmetric matrices (..., d, d), up to a constant; -inf off the cone."""
+    """Compute log Wishart_d(d - 1 + 2k, theta/2 I) at symmetric matrices (..., d, d), up to a constant; -inf off the cone."""
     eigenvalues = np.linalg.eigvalsh(noise)
     inside = eigenvalues[..., 0] > 0
     logs = np.log(np.where(inside[..., None], eigenvalues, 1.0)).sum(-1)
@@ -106,30 +106,30 @@ def log_density(noise, k, theta):
 
 
 def losses(sigma, present, absent, k, theta):
-    """log dP/dQ at releases sigma that were drawn under P: A + N with A = ``present``, against A = ``absent``."""
+    """Compute log dP/dQ at releases sigma that were drawn under P: A + N with A = ``present``, against A = ``absent``."""
     return log_density(sigma - present, k, theta) - log_density(sigma - absent, k, theta)
 
 
 def estimate(loss, eps):
-    """(1 - e^(eps - loss))_+ for draws of the loss under P: its mean is E_g, and each lies in [0, 1]."""
+    """Compute (1 - e^(eps - loss))_+ for draws of the loss under P: its mean is E_g, and each lies in [0, 1]."""
     return -np.expm1(np.minimum(eps - loss, 0.0))
 
 
 def margin(mean, n, alarm=1e-8):
-    """How far the average of n numbers in [0, 1] may lie from their mean, but for a probability 2 ``alarm``: Bernstein."""
+    """Bound how far an average of n numbers in [0, 1] lies from their mean, but for a probability 2 ``alarm`` (Bernstein)."""
     log = -np.log(alarm)
     return log / (3 * n) + np.sqrt((log / (3 * n)) ** 2 + 2 * mean * (1 - mean) * log / n)
 
 
 def _nodes(edges, order):
-    """Gauss-Legendre on every panel between sorted edges."""
+    """Return Gauss-Legendre nodes and weights on every panel between sorted edges."""
     x, w = leggauss(order)
     half = np.diff(edges)[:, None] / 2
     return ((edges[:-1] + edges[1:])[:, None] / 2 + half * x).ravel(), (half * w).ravel()
 
 
 def _gamma_nodes(k, theta, start, kink):
-    """Nodes and weights of Gamma(k, theta) on (start, inf), panels thin next to ``start`` and on both sides of ``kink``."""
+    """Return nodes and weights of Gamma(k, theta) on (start, inf), with thin panels next to ``start`` and ``kink``."""
     high = max(gammainccinv(k, 1e-18) * theta, start + 1e-9)
     fine = np.geomspace(1e-14, 1, 81) * (high - start)
     edges = np.concatenate([[start], np.linspace(start, high, 81), start + fine, kink - fine, [kink], kink + fine])
@@ -138,7 +138,7 @@ def _gamma_nodes(k, theta, start, kink):
 
 
 def _mesh(top, level, k, theta, a, b):
-    """Panels in log z: fine next to ``top`` and ``level``, and where log A and log gB live."""
+    """Return edges of panels in log z: fine next to ``top`` and ``level``, and where log A and log gB live."""
     bottom = -40.0  # z < e^-40 adds less than that
     noise = theta * np.array([gammaincinv(k, 1e-17), gammainccinv(k, 1e-17)])
     ranges = top - (k - 1) * np.log1p(a / noise), level + (k - 1) * np.log(np.maximum(1 - b / noise, 1e-300))

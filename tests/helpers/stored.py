@@ -1,4 +1,4 @@
-"""What a file keeps of draws."""
+"""Comparison of draws with what a file keeps of them."""
 
 import re
 

@@ -1,17 +1,17 @@
-"""How seldom a test of what is true may fail, on any machine and from any seed; and what draws of a chain are worth in it."""
+"""Tolerances: how seldom a test of what is true may fail, on any machine and from any seed; and what draws are worth."""
 
 import numpy as np
 from numpyro.diagnostics import effective_sample_size
 from scipy import stats
 
-#: Of one assertion; of 60 ranks by chi-squared's law, 7e-7.
+#: Probability that one assertion fails though all is right; of 60 ranks by chi-squared's law, 7e-7.
 RARE = 1e-7
-#: So many standard errors are rarer still: 2e-9.
+#: Number of standard errors that a right result may be off; more are rarer still: 2e-9.
 FAR = 6.0
 
 
 def surprise(one, other):
-    """How rarely two sets of draws are as far apart if they are of one law: Kolmogorov and Smirnov, by what draws are worth.
+    """Compute how rarely two sets of draws of one law are as far apart: Kolmogorov and Smirnov, by what draws are worth.
 
     Draws are (chains, draws), or (draws,) where they are independent.
     """
@@ -22,6 +22,6 @@ def surprise(one, other):
 
 
 def worth(draws):
-    """So many independent draws."""
+    """Return how many independent draws these are worth."""
     draws = np.asarray(draws)
     return min(float(effective_sample_size(draws)), draws.size) if draws.ndim == 2 else draws.size

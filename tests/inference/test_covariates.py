@@ -37,7 +37,10 @@ TABLE = pd.DataFrame({"beds": BEDS, "trauma": TRAUMA, "city": "x"}, index=list(N
 DECLARED = {"beds": (300, 200), "trauma": (0.5, 0.5)}
 REFERENCE = Reference({"a": (0, 1), "b": (0, 1)}, covariates=DECLARED)
 Z = np.column_stack([np.ones(M), (BEDS - 300) / 200, 2 * TRAUMA - 1.0])
-MU, SLOPES, TAU, SIGMA = np.array([0.5, -0.2]), np.array([[0.3, 0.0], [0.0, -0.2]]), 0.15, 0.5
+MU = np.array([0.5, -0.2])
+SLOPES = np.array([[0.3, 0.0], [0.0, -0.2]])
+TAU = 0.15
+SIGMA = 0.5
 PRIOR = EffectsPrior()
 
 
@@ -73,7 +76,9 @@ def layout_of(values, constants="number", d=D):
 
 def drawn_messages(rng, layout, mu, slopes, Omega, accuracy, many=()):
     """Messages (..., m, D) of all tasks, each scaled to length one exactly, by NumPy alone."""
-    z, d, (level, spread, errors) = layout.z, len(mu), accuracy
+    z = layout.z
+    d = len(mu)
+    level, spread, errors = accuracy
     shape = (*many, len(z))
     p = 1 / (1 + np.exp(-(level + spread * rng.standard_normal((*shape, 1)))))
     beta = mu + z[:, 1:] @ slopes.T + rng.standard_normal((*shape, d)) @ np.linalg.cholesky(Omega).T
@@ -108,11 +113,9 @@ def test_law_of_the_sum_is_that_of_simulated_tasks(values, constants, share):
     """
     rng, layout = np.random.default_rng(0), layout_of(LAWS[values], constants)
     z, q = layout.z, layout.z.shape[1] - 1
-    mu, slopes, Omega = (
-        np.array([0.5, -0.2]),
-        np.array([[0.3, 0.1], [-0.1, 0.25]])[:, :q],
-        np.array([[0.08, 0.03], [0.03, 0.05]]),
-    )
+    mu = np.array([0.5, -0.2])
+    slopes = np.array([[0.3, 0.1], [-0.1, 0.25]])[:, :q]
+    Omega = np.array([[0.08, 0.03], [0.03, 0.05]])
     accuracy = model.Accuracy(np.array([1.5, 0.7]), 0.4, 0.8)
     v = drawn_messages(rng, layout, mu, slopes, Omega, accuracy, (effort(4000, 20_000),))
     A, noise = np.einsum("rmi,rmj->rij", v, v), 1.0
@@ -204,30 +207,36 @@ FOUR = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])[np.arange(
     ids=["two groups", "two covariates", "little noise", "many values"],
 )
 def test_posterior_is_calibrated_on_simulated_tasks(values, noise):
-    found = ranks(values, noise, effort(30, 400), model.model_of("diagonal"))
-    assert min(uniformity(rank) for rank in found.values()) > 1e-3
+    ranks_by_name = ranks(values, noise, effort(30, 400), model.model_of("diagonal"))
+    assert min(uniformity(rank) for rank in ranks_by_name.values()) > 1e-3
 
 
 @pytest.mark.evidence
 def test_calibration_catches_slopes_without_their_jacobian(monkeypatch):
     def slopes(covariates, prior, p):
-        found = of_model(covariates, prior, p)
-        numpyro.factor("no Jacobian", found.shape[1] * jnp.log(p).sum())
-        return found
+        transformed = of_model(covariates, prior, p)
+        numpyro.factor("no Jacobian", transformed.shape[1] * jnp.log(p).sum())
+        return transformed
 
     of_model = model._slopes
     monkeypatch.setattr(model, "_slopes", slopes)
-    found = ranks(FOUR, 1.0, effort(40, 200), lambda release: model.random_effects(release, "diagonal"))
-    assert min(uniformity(rank) for rank in found.values()) < 1e-3
+    ranks_by_name = ranks(FOUR, 1.0, effort(40, 200), lambda release: model.random_effects(release, "diagonal"))
+    assert min(uniformity(rank) for rank in ranks_by_name.values()) < 1e-3
 
 
 def of_two_covariates(noise):
     return as_read(60 * np.eye(D + 4) / (D + 4), Gaussian(D + 4, noise), layout_of(LAWS["two covariates"]))
 
 
-def test_density_of_what_is_sampled_is_prior_times_likelihood_times_jacobian():
-    """By autodiff of where slopes are; up to a constant, hence of two places. All else is the model without slopes."""
-    seen, sample, expected, ours = of_two_covariates(1.0), model.model_of("diagonal"), [], []
+def test_density_is_prior_times_likelihood_times_jacobian():
+    """The density over what is sampled is prior times likelihood times the Jacobian of the coordinates.
+
+    By autodiff of where slopes are; up to a constant, hence of two places. All else is the model without slopes.
+    """
+    seen = of_two_covariates(1.0)
+    sample = model.model_of("diagonal")
+    expected = []
+    ours = []
     plain = seen._replace(covariates=None, sigma=seen.sigma[:-Q, :-Q])
     for away, level in ((np.zeros((D, Q)), 0.3), (np.array([[0.4, -0.2], [0.1, 0.7]]), -0.8)):
         site = start_of(plain, "diagonal") | {"level": jnp.asarray([level])}
@@ -287,7 +296,8 @@ def test_a_task_that_knows_nothing_sends_its_public_numbers():
 
 @pytest.mark.parametrize("change", [lambda X, y: (X[:1], y[:1]), lambda X, y: (1e140 * X, y), lambda X, y: (X, 0 * y)])
 @pytest.mark.filterwarnings("ignore:tasks")
-def test_neighbours_differ_in_one_message_and_in_nothing_that_is_public(change):
+def test_neighbours_differ_in_one_message_alone(change):
+    """Data sets that differ in one task differ in that task's message and in nothing that is public."""
     X, y = rows()
     X2, y2 = list(X), list(y)
     X2[2], y2[2] = change(X[2], y[2])
@@ -357,7 +367,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_cannot_be_read_is_refused_before_anything_is_charged(kind):
+def test_unreadable_covariates_are_refused_before_a_charge(kind):
+    """Covariates that cannot be read are refused before anything is charged."""
     options, words = REFUSED[kind]
     ledger = mp.privacy.Ledger(epsilon=1.0, delta=0.1)
     with pytest.raises(ValueError, match=f"covariates: .*{words}|{words}"):
@@ -394,11 +405,11 @@ def test_groups_are_all_values_or_as_many_as_say_the_same():
     few, many = Z[:, [0, 2]], np.column_stack([np.ones(200), np.random.default_rng(0).standard_normal((200, 2))])
     assert grouped(few).counts.tolist() == [20, 20]
     np.testing.assert_array_equal(grouped(few).values[grouped(few).members], few)
-    found = grouped(many)
-    assert len(found.counts) == 32
-    weighted = found.values.T * found.counts
-    np.testing.assert_allclose(weighted @ found.values, many.T @ many)  # the first row and column: counts and sums
-    assert np.abs(found.values[found.members] - many).std() < 0.25
+    groups = grouped(many)
+    assert len(groups.counts) == 32
+    weighted = groups.values.T * groups.counts
+    np.testing.assert_allclose(weighted @ groups.values, many.T @ many)  # the first row and column: counts and sums
+    assert np.abs(groups.values[groups.members] - many).std() < 0.25
 
 
 @pytest.fixture(scope="module")
@@ -420,13 +431,14 @@ def test_with_hardly_any_noise_slopes_are_those_of_all_rows():
     error = np.sqrt(np.diag(np.linalg.inv(precision)))
     reference = Reference(REFERENCE.features, covariates={"trauma": (0.5, 0.5)})
     release = mp.release(tasks_of(X, y), 1000.0, reference=reference, covariates=TABLE, unsafe_seed=0)
-    found = shared_effects(release, **SHORT)
-    ours = pd.concat([found.average_effects(), found.covariate_slopes() * 0.5])
+    posterior = shared_effects(release, **SHORT)
+    ours = pd.concat([posterior.average_effects(), posterior.covariate_slopes() * 0.5])
     assert np.all(np.abs(ours["mean"] - expected) < error)
     assert (ours["sd"] / error).between(0.6, 1.5).all()
 
 
-def test_slopes_are_found_and_tables_are_in_the_units_that_people_use(shared):
+def test_slopes_are_found_and_told_in_everyday_units(shared):
+    """Slopes are found, and tables give them in the units that people use."""
     table = shared.covariate_slopes()
     assert table.index.to_list() == [(effect, name) for effect in "ab" for name in ("beds", "trauma")]
     truth = (SLOPES / [200, 0.5]).ravel()
@@ -478,8 +490,11 @@ def test_releases_with_other_covariates_are_refused(shared):
         shared_effects([shared.release, mp.release(TASKS, 3.0, reference=turned, covariates=TABLE)])
 
 
-def test_an_owner_with_hardly_a_row_is_expected_where_its_covariates_say(shared):
-    """A row of zeros says nothing: the posterior is the public law of such a task, and a tenth of it that of a stranger."""
+def test_owner_without_rows_is_expected_where_its_covariates_say(shared):
+    """An owner with hardly a row gets the public law of a task with its covariates.
+
+    A row of zeros says nothing: the posterior is the public law of such a task, and a tenth of it that of a stranger.
+    """
     rng = np.random.default_rng(0)
     X = [np.zeros((1, D))] * 2
     newcomers = tasks_of(X, [rng.standard_normal(1) for _ in X], ["N0", "N1"])
@@ -496,8 +511,11 @@ def test_an_owner_with_hardly_a_row_is_expected_where_its_covariates_say(shared)
         task_posteriors(TASKS, shared, covariates=TABLE)
 
 
-def test_weights_of_public_draws_are_those_of_the_release_without_the_own_message(shared):
-    """p(Sigma - v v' | draw) / p(Sigma | draw), of a release of the other tasks, made by hand."""
+def test_weights_of_draws_are_of_the_release_without_the_message(shared):
+    """Public draws are weighted as for the release without the owner's own message.
+
+    p(Sigma - v v' | draw) / p(Sigma | draw), of a release of the other tasks, made by hand.
+    """
     public, i = _Public(shared, 300), int(np.abs(Z[:, 1]).argmax())
     log_weight, khat = public.leave_one_out(TASKS)
     assert khat.max() < 0.7

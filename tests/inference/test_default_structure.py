@@ -1,4 +1,4 @@
-"""Which structure the whole way takes where nobody asks for one."""
+"""Default structure of the whole way, where nobody asks for one."""
 
 from dataclasses import replace
 
@@ -28,7 +28,8 @@ def test_many_tasks_beside_little_noise_are_read_as_low_rank():
     assert structure_for(release(30.0, mechanism="gaussian")).name == "low_rank"
 
 
-def test_little_noise_moves_the_average_eigenvalue_by_less_than_itself():
+def test_little_noise_moves_the_mean_eigenvalue_by_less_than_it():
+    """Little noise moves the average eigenvalue by less than the eigenvalue itself."""
     for epsilon in np.geomspace(1.0, 10.0, 10):
         one = release(epsilon)
         average = 120 / 16  # messages have length 1
@@ -38,18 +39,18 @@ def test_little_noise_moves_the_average_eigenvalue_by_less_than_itself():
 
 @pytest.mark.parametrize(("message", "clip", "structure"), [("direction", None, "low_rank"), ("clip", 1.0, "full")])
 def test_the_size_of_the_second_moment_is_read_from_the_release(message, clip, structure):
-    """Where messages are short beside their bound, the noise of the bound is large."""
+    """The size is read from the release: where messages are short beside their bound, its noise is large."""
     W = np.random.default_rng(0).standard_normal((16, 120))
     assert structure_for(mp.release(0.01 * W, 30.0, message=message, clip=clip, unsafe_seed=0)).name == structure
 
 
 def test_the_whole_way_takes_it():
     train = mp.datasets.synthetic_low_rank(num_tasks=120, num_features=16, rows=10).train
-    found = mp.NoiseAware(30.0, unsafe_seed=0, **FAST).fit(train)
-    asked = mp.inference.shared_covariance(found.shared.release, structure="low_rank", **FAST)
-    assert found.shared.structure is structure_for(found.shared.release) is asked.structure
-    assert_array_equal(found.shared.shape(), asked.shape())
-    assert "low rank: a few directions above a floor" in repr(found.shared)
+    fitted = mp.NoiseAware(30.0, unsafe_seed=0, **FAST).fit(train)
+    asked = mp.inference.shared_covariance(fitted.shared.release, structure="low_rank", **FAST)
+    assert fitted.shared.structure is structure_for(fitted.shared.release) is asked.structure
+    assert_array_equal(fitted.shared.shape(), asked.shape())
+    assert "low rank: a few directions above a floor" in repr(fitted.shared)
 
 
 def test_the_method_joint_has_the_structure_that_it_needs():

@@ -1,4 +1,4 @@
-"""What forests of a mixed model's effects show: the numbers of its tables, and whose they are."""
+"""Forests of a mixed model's effects: they show the numbers of its tables, and whose these are."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ def closed():
 
 
 def points(ax):
-    """What is drawn as points, from left to right in the order of drawing."""
+    """Return where points lie from left to right, in the order of drawing."""
     return [float(x) for line in ax.lines if line.get_marker() == "o" for x in line.get_xdata()]
 
 
@@ -49,7 +49,8 @@ def title(ax):
     return ax.figure.get_suptitle()
 
 
-def test_one_task_stands_beside_the_average_and_the_range_of_a_new_task(own):
+def test_a_task_stands_beside_the_average_and_a_new_tasks_range(own):
+    """One task stands beside the average and the range in which a new task is expected."""
     axes = plots.forest(own, task="H3", probability=0.8)
     assert [ax.get_title() for ax in axes] == ["age", "intercept"]
     table, average, new = own.coefficients(0.8), own.shared.average_effects(0.8), own.shared.new_task(0.8)
@@ -109,7 +110,8 @@ def in_own_units():
     return X, y, mp.inference.task_posteriors(tasks, shared)
 
 
-def test_without_reference_values_effects_of_all_are_per_standard_deviation_of_own_rows(in_own_units):
+def test_effects_without_reference_are_per_own_deviation(in_own_units):
+    """Without reference values, effects are per standard deviation of each task's own rows."""
     X, y, own = in_own_units
     sds = np.array([v.std(ddof=1) / x[:, 0].std(ddof=1) for x, v in zip(X, y, strict=True)])
     np.testing.assert_allclose(own.common_units().xs("age", level="effect"), sds)
@@ -131,8 +133,11 @@ def test_without_reference_values_effects_of_all_are_per_standard_deviation_of_o
     assert ax.get_xlabel() == "per sd of own rows"
 
 
-def test_owners_who_do_not_know_their_units_are_shown_in_the_tables_and_beside_no_average(in_own_units):
-    """As of a file that was written before files held them."""
+def test_owners_without_units_stand_beside_no_average(in_own_units):
+    """Owners who do not know their units are shown in the tables, and beside no average.
+
+    Their units are unknown where a file was written before files held them.
+    """
     _, _, own = in_own_units
     tree = own.to_arviz()
     tree["constant_data"] = tree["constant_data"].to_dataset().drop_vars("unit")

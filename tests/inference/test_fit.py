@@ -38,7 +38,8 @@ def posterior(data):
     return fit(low_rank, data.train, chains=4, warmup=300, draws=1000, progress_bar=False)  # r-hat far from 1.01
 
 
-def test_posterior_predicts_as_well_as_every_task_alone_and_says_how_well(data, posterior):
+def test_posterior_predicts_no_worse_than_each_task_alone(data, posterior):
+    """The posterior predicts as well as every task alone, and says how well it does."""
     test, alone = data.test, mp.estimators.Ridge().fit(data.train)
     errors = [np.asarray((fitted.predict(test).mean - test.y) ** 2)[test.mask] for fitted in (posterior, alone)]
     worse = errors[0] - errors[1]
@@ -56,7 +57,9 @@ def test_chains_agree_and_the_diagnosis_says_so(posterior):
     assert diagnosis.divergences == 0
 
 
-def test_a_chain_that_could_only_stay_where_it_starts_is_an_error(data):
+def test_a_chain_that_cannot_move_is_an_error(data):
+    """A chain that could only stay where it starts is an error."""
+
     def nowhere(tasks):
         numpyro.sample("W", dist.Normal(0, 1).expand(data.W.shape).to_event(2))
         numpyro.factor("impossible", -jax.numpy.inf)
@@ -87,7 +90,8 @@ def test_diagnosis_turns_trouble_into_advice(posterior):
         (np.nan, "do not use these draws yet"),
     ],
 )
-def test_how_far_chains_are_apart_says_what_their_draws_are_good_for(apart, said):
+def test_advice_on_draws_follows_from_how_far_chains_are_apart(apart, said):
+    """The advice on draws follows from how far apart the chains are."""
     draws = st.norm.ppf((np.arange(8000) + 0.5) / 8000)[np.random.default_rng(0).permutation(8000)].reshape(4, 2000)
     draws[0] += apart  # r-hat is the root of 1 + apart^2 / 4
     assert said in str(diagnose({"x": draws}, {}, remedies=REMEDIES))
@@ -155,11 +159,11 @@ def test_arviz_reads_the_tree(posterior):
 
 
 def test_subspace_is_that_of_the_second_moment(posterior):
-    found = posterior.subspace(2)
+    subspace = posterior.subspace(2)
     W = posterior.draws["W"]
     share = np.linalg.svd(W, compute_uv=False) ** 2
-    assert_allclose(found.spectrum.values, share / share.sum(-1, keepdims=True), rtol=1e-8)
-    assert_allclose(np.trace(found.projector), 2.0)
+    assert_allclose(subspace.spectrum.values, share / share.sum(-1, keepdims=True), rtol=1e-8)
+    assert_allclose(np.trace(subspace.projector), 2.0)
 
 
 def test_extended_posterior_is_the_longer_run(data):
@@ -229,22 +233,23 @@ def test_killed_run_goes_on_from_its_checkpoint(data, tmp_path, monkeypatch):
         fit(group_sparse, data.train, checkpoint=file, **QUICK)
 
 
-def test_what_a_curator_says_of_rows_is_as_exact_far_from_zero_as_at_it():
+def test_a_curators_summaries_are_exact_far_from_zero():
+    """A curator's summaries of rows are as exact far from zero as at zero."""
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.standard_normal((2, 9, 2)), np.ones((2, 9, 1))], axis=2)
     W = rng.standard_normal((2, 50, 3, 2))
     y, sigma = np.einsum("tnj,jt->tn", X, W[0, 0]) + rng.standard_normal((2, 9)), rng.uniform(0.5, 1, (2, 50))
-    found = []
+    summaries = []
     for offset in (0.0, 2.0**27):  # about 1e8
         tasks = mp.TaskData.from_lists(list(X), list(y + offset))
         draws = {"W": W + offset * np.array([0, 0, 1])[:, None], "sigma": sigma}
         one = Posterior("made up", tasks, draws, {"lp": np.zeros((2, 50))})
         tree = one.to_arviz()
         low, high = one.predict(tasks).interval()
-        found.append(
+        summaries.append(
             (low - offset, high - offset, tree["posterior_predictive/y"].values - offset, tree["log_likelihood/y"])
         )
-    (low, high, again, log_likelihood), (*elsewhere, other) = found
+    (low, high, again, log_likelihood), (*elsewhere, other) = summaries
     assert (np.abs(np.array(elsewhere[:2]) - [low, high]) < 1e-6 * (high - low)).all()
     assert_allclose(elsewhere[2], again, atol=1e-5)
     away = (y - np.einsum("tnj,csjt->cstn", X, W)) / sigma[..., None, None]
@@ -311,17 +316,17 @@ def test_release_and_its_guarantee_survive_a_file(data, tmp_path):
 @pytest.mark.evidence
 @pytest.mark.parametrize("model", [low_rank_sparse])
 def test_every_model_has_a_default(model, data):
-    found = fit(model, data.train, **QUICK)
-    assert np.isfinite(found.W).all()
-    assert {"sigma", "rate"} <= set(found.draws)
+    of_default = fit(model, data.train, **QUICK)
+    assert np.isfinite(of_default.W).all()
+    assert {"sigma", "rate"} <= set(of_default.draws)
 
 
 @pytest.mark.evidence
 def test_kernels_of_ones_own(data):
     gibbs = Gibbs([(ProximalLangevin(low_rank), ["W"]), (NUTS(low_rank, max_tree_depth=3), None)])
-    found = fit(low_rank, data.train, precondition=False, **(QUICK | {"kernel": gibbs}))
-    assert found.draws["W"].shape == (2, 30, 3, 6)
-    assert found.name == "low_rank, Gibbs"
+    by_gibbs = fit(low_rank, data.train, precondition=False, **(QUICK | {"kernel": gibbs}))
+    assert by_gibbs.draws["W"].shape == (2, 30, 3, 6)
+    assert by_gibbs.name == "low_rank, Gibbs"
 
 
 def test_models_of_ones_own(data, mine):
@@ -343,7 +348,7 @@ def test_other_numbers_do_not_compile_again(data, monkeypatch):
 
 
 def compiled():
-    """How many shapes every program has been compiled for, by part."""
+    """Count the shapes that every program has been compiled for, by part."""
     programs = [p for p in gc.get_objects() if isinstance(p, chains.Program)]
     return {p: [part._cache_size() for part in p if hasattr(part, "_cache_size")] for p in programs}
 
@@ -423,5 +428,7 @@ def test_a_curators_intervals_reach_any_target(data, posterior, size):
     draws = {name: np.asarray(value, dtype=np.float64) for name, value in posterior.draws.items()}
     plain = dataclasses.replace(posterior, draws={name: draws[name] for name in ("W", "sigma")})
     scaled = dataclasses.replace(plain, draws={name: draws[name] * size for name in ("W", "sigma")})
-    for expected, found in zip(plain.predict(data.test).interval(), scaled.predict(data.test).interval(), strict=True):
-        assert_allclose(found / size, expected, rtol=1e-5, atol=1e-6)
+    for expected, interval in zip(
+        plain.predict(data.test).interval(), scaled.predict(data.test).interval(), strict=True
+    ):
+        assert_allclose(interval / size, expected, rtol=1e-5, atol=1e-6)

@@ -41,7 +41,7 @@ def sampled(sigma, law, tasks):
 
 
 def agrees(draws, expected, error=0.0):
-    """Whether the mean of draws (chain, draw) is this one, within 6 standard errors of either."""
+    """Tell whether the mean of draws (chain, draw) is this one, within 6 standard errors of either."""
     own = draws.std() / np.sqrt(min(float(az.ess(draws)), draws.size))
     return abs(draws.mean() - expected) < 6 * np.hypot(own, error)
 
@@ -107,7 +107,8 @@ def check(draws, weighted):
 
 
 @LONG
-def test_two_features_of_unknown_size_have_the_posterior_that_weighted_draws_of_the_prior_have():
+def test_two_features_agree_with_weighted_draws_of_the_prior():
+    """Two features of unknown size have the posterior that weighted draws of the prior have."""
     law, sigma = Gaussian(2, 1.5), np.array([[4.0, -2.5], [-2.5, -1.0]])  # indefinite
     check(sampled(sigma, law, 5), weighted_draws(np.random.default_rng(1), 400_000, sigma, law, 5, PHI))
 
@@ -116,7 +117,7 @@ def test_two_features_of_unknown_size_have_the_posterior_that_weighted_draws_of_
 def published():
     """Three features, the noise as large as the smaller directions: every other release is indefinite, here the first is."""
     each = (release(WEIGHTS, Gaussian(3, 3.0), seed) for seed in range(64))
-    return next(found for found in each if np.linalg.eigvalsh(found.sigma[0])[0] < 0)
+    return next(draw for draw in each if np.linalg.eigvalsh(draw.sigma[0])[0] < 0)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,8 @@ def posterior(published):
     return shared_covariance(published, **FAST | {"draws": 600})
 
 
-def test_a_release_has_the_posterior_that_weighted_draws_of_the_prior_have(published, posterior):
+def test_posterior_agrees_with_weighted_draws_of_the_prior(published, posterior):
+    """A release has the posterior that weighted draws of the prior have."""
     law, rng = published.mechanisms[0], np.random.default_rng(1)
     expected = weighted_draws(rng, 100_000, published.sigma[0], law, 40, 1 / 3, trace=40.0)
     draws = {name: posterior.to_arviz()[f"posterior/{name}"].values for name in ("A", "log_phi")}
@@ -163,12 +165,12 @@ def test_the_shape_is_that_of_the_releases_own_axes(published, posterior):
 
 
 def test_the_release_says_less_the_louder_its_noise_is(published, posterior):
-    found = {"quiet": shared_covariance(release(WEIGHTS, Gaussian(3, 0.01)), **FAST), "loud": posterior}
-    quiet, loud = (each.information for each in found.values())
+    by_noise = {"quiet": shared_covariance(release(WEIGHTS, Gaussian(3, 0.01)), **FAST), "loud": posterior}
+    quiet, loud = (each.information for each in by_noise.values())
     assert_allclose(quiet.noise["the spectrum"], 1, atol=0.15)
     assert loud.noise["the spectrum"] > 1.3
     assert loud.prior["the spectrum"] > 1.3 * quiet.prior["the spectrum"]
-    rows = compare_releases(found, rank=1).rows
+    rows = compare_releases(by_noise, rank=1).rows
     assert rows[0]["largest_angle"] < rows[1]["largest_angle"]
     assert "as wide as without" in posterior.diagnose().remarks[-1] or "times as wide" in str(posterior.diagnose())
 
@@ -195,12 +197,12 @@ def tasks_of(m=12, d=2, n=8, seed=0):
 def test_owners_use_it_by_every_method():
     tasks = tasks_of(m=4)
     shared = shared_covariance(release(tasks, Gaussian(2, 1.0)), **FAST)
-    found = {
+    weights = {
         method: task_posteriors(tasks, shared, method=method, power=1.0, chains=2, draws=200).W
         for method in ("plug_in", "mixture", "joint")
     }
-    assert_allclose(found["plug_in"], found["mixture"], atol=0.4)
-    assert_allclose(found["plug_in"], found["joint"], atol=0.4)
+    assert_allclose(weights["plug_in"], weights["mixture"], atol=0.4)
+    assert_allclose(weights["plug_in"], weights["joint"], atol=0.4)
     excluded = task_posteriors(tasks, shared, leave_one_out="exact")
     assert np.isfinite(excluded.W).all()
     assert not np.allclose(excluded.W, task_posteriors(tasks, shared).W, atol=1e-6)
@@ -209,9 +211,9 @@ def test_owners_use_it_by_every_method():
 @pytest.mark.evidence
 def test_rounds_have_a_posterior():
     law = Gaussian(2, 1.0)
-    found = mp.NoiseAware(1.0, mechanism=law, rounds=2, unsafe_seed=0, **FAST).fit(tasks_of())
-    assert found.shared.release.mechanisms == (law, law)
-    assert (np.linalg.eigvalsh(found.shared.to_arviz()["posterior/A"].values) > 0).all()
+    fitted = mp.NoiseAware(1.0, mechanism=law, rounds=2, unsafe_seed=0, **FAST).fit(tasks_of())
+    assert fitted.shared.release.mechanisms == (law, law)
+    assert (np.linalg.eigvalsh(fitted.shared.to_arviz()["posterior/A"].values) > 0).all()
 
 
 @LONG
@@ -219,13 +221,16 @@ def test_rounds_have_a_posterior():
 def test_every_structure_finds_the_leading_feature(structure):
     W = np.zeros((3, 30))
     W[0], W[1:] = 1.0, 0.02 * np.random.default_rng(0).standard_normal((2, 30))
-    found = shared_covariance(release(W, Gaussian(3, 0.5)), structure=structure, **FAST)
-    assert found.omega[0, 0] > 3 * found.omega[[1, 2], [1, 2]].max()
+    leading = shared_covariance(release(W, Gaussian(3, 0.5)), structure=structure, **FAST)
+    assert leading.omega[0, 0] > 3 * leading.omega[[1, 2], [1, 2]].max()
 
 
-def test_a_noise_dominated_release_is_read_by_the_density_of_its_noise():
+def test_noise_dominated_releases_are_read_by_noise_density():
+    """A noise-dominated release is read by the density of its noise."""
     # in the same coordinates only the likelihood of Sigma differs between two kinds of noise
-    rng, sigma, laws = np.random.default_rng(0), 40.0 * np.eye(3) + 1.0, (Gaussian(3, 30.0), Wishart(3, 60.0, 0.7))
+    rng = np.random.default_rng(0)
+    sigma = 40.0 * np.eye(3) + 1.0
+    laws = (Gaussian(3, 30.0), Wishart(3, 60.0, 0.7))
     reads = [
         observe(sigma, law, 2, phi=PHI, trace=2.0)._replace(likelihood_slope=np.array([0.3, 0.1, -0.4])) for law in laws
     ]
@@ -255,8 +260,11 @@ def test_fewer_tasks_than_features_have_a_posterior_too(sd):
     assert_allclose(np.trace(A, axis1=-2, axis2=-1).mean(), 3.0, rtol=0.1)
 
 
-def test_with_one_feature_a_replacement_moves_no_more_than_a_zero():
-    """|w^2 - u^2| <= K^2, under noise of variance 2 sd^2: delta by quadrature over the densities themselves."""
+def test_one_feature_replaced_moves_no_more_than_one_zeroed():
+    """With one feature, replacing a task moves the release no more than zeroing it does.
+
+    |w^2 - u^2| <= K^2, under noise of variance 2 sd^2: delta by quadrature over the densities themselves.
+    """
     law = Gaussian(1, 0.7, 1.3)
     x = np.linspace(-15, 17, 400_001)
     p, q = st.norm.pdf(x, 1.3**2, np.sqrt(2) * 0.7), st.norm.pdf(x, 0, np.sqrt(2) * 0.7)

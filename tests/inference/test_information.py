@@ -1,4 +1,4 @@
-"""What a posterior says of itself in words: whether to trust it, how much the release says, which structure it found."""
+"""Summaries of a posterior in words: whether to trust it, how much the release says, which structure it found."""
 
 import json
 
@@ -55,8 +55,8 @@ def test_widths_are_those_of_the_posterior_without_noise(posteriors):
     # a ratio of 1 for the covariance at .3 would be off by .5
     sd = {0.3: {"the spectrum": 0.08, "the covariance": 0.045}, 1.0: {"the spectrum": 0.035, "the covariance": 0.02}}
     for epsilon in sd:
-        found, here = posteriors[epsilon].information.noise, spread(posteriors[epsilon])
-        for name, ratio in found.items():
+        ratios, here = posteriors[epsilon].information.noise, spread(posteriors[epsilon])
+        for name, ratio in ratios.items():
             assert abs(np.log(ratio * noiseless[name] / here[name])) < FAR * sd[epsilon][name]
 
 
@@ -76,18 +76,19 @@ def test_more_budget_says_more(posteriors):
     assert "says next to nothing" in str(Information(noise={"the spectrum": 5.0}, prior={"the spectrum": 0.95}))
 
 
-def test_a_release_that_says_nothing_leaves_the_prior_and_the_trace(posteriors):
+def test_an_empty_release_leaves_the_prior_and_the_trace(posteriors):
+    """A release that says nothing leaves the prior, weighted by what the trace says."""
     release = observed(posteriors[0.001].release)
     omega = STRUCTURES["full"].prior(D, 20_000, 0)  # at phi = 1
-    before, found = functionals(omega[None])["the spectrum"][0], spectrum(posteriors[0.001])
+    before, with_release = functionals(omega[None])["the spectrum"][0], spectrum(posteriors[0.001])
     # tr(A) / m is public and says what phi is: by how much more or less likely that makes these draws
     log_phi = np.log(release.trace / M / np.trace(omega, axis1=1, axis2=2))
     weights = st.norm.pdf(log_phi, release.log_phi_mean, LOG_PHI_SD)
     weights /= weights.sum()
     expected = weights @ before
     for k in range(D):
-        error = found[..., k].std() / np.sqrt(worth(found[..., k]))
-        assert abs(found[..., k].mean() - expected[k]) < FAR * error
+        error = with_release[..., k].std() / np.sqrt(worth(with_release[..., k]))
+        assert abs(with_release[..., k].mean() - expected[k]) < FAR * error
     narrower = np.sqrt(np.sum(weights @ (before - expected) ** 2) / before.var(axis=0).sum())
     assert_allclose(posteriors[0.001].information.prior["the spectrum"], narrower, atol=0.2)
 
@@ -123,10 +124,10 @@ def test_the_second_draws_are_not_the_first(posteriors):
 
 
 def test_a_diagnosis_judges_the_draws_and_says_what_they_say(posteriors):
-    found = posteriors[1.0].diagnose()
-    assert set(found.rhat) == {"log_phi", "the spectrum", "kappa"}
-    assert found.draws == 500
-    assert "times as wide as they would be without noise" in str(found)
+    diagnosis = posteriors[1.0].diagnose()
+    assert set(diagnosis.rhat) == {"log_phi", "the spectrum", "kappa"}
+    assert diagnosis.draws == 500
+    assert "times as wide as they would be without noise" in str(diagnosis)
     tree = posteriors[1.0].to_arviz()
     tree["posterior/log_phi"].values[0] += 3  # a chain elsewhere
     tree["sample_stats/diverging"].values[1, :7] = True
@@ -135,7 +136,7 @@ def test_a_diagnosis_judges_the_draws_and_says_what_they_say(posteriors):
         assert words in str(troubled)
     assert "extend" not in str(troubled)
     assert not troubled.sound
-    assert str(posteriors[1.0].diagnose()) == str(found)  # the tree was a copy
+    assert str(posteriors[1.0].diagnose()) == str(diagnosis)  # the tree was a copy
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +168,8 @@ def test_k_hats_turn_into_advice(posteriors, some, mixed):
 
 
 @pytest.fixture(scope="module")
-def found():
-    """What "auto" makes of weights that use two features, and of weights along two directions across all features."""
+def auto():
+    """Fit "auto" to weights that use two features, and to weights along two directions across all features."""
     rng = np.random.default_rng(0)
     sparse = np.zeros((4, 480))
     sparse[:2] = rng.standard_normal((2, 480))
@@ -179,13 +180,13 @@ def found():
     ]
 
 
-def test_auto_says_which_structure_it_found(found):
-    sparse, directions = (posterior.structure_in_words() for posterior in found)
+def test_auto_says_which_structure_it_found(auto):
+    sparse, directions = (posterior.structure_in_words() for posterior in auto)
     assert "diagonal: every feature for itself" in sparse
     assert "2 of 4 features stand out (inclusion above .9): " in sparse
     assert set(sparse[-4:].split(", ")) == {"0", "1"}
     assert "full: weights of different features go together" in directions
-    for posterior in found:
+    for posterior in auto:
         words = posterior.structure_in_words()
         kappa = np.median(posterior.to_arviz()["posterior/kappa"])
         assert f"kappa {kappa:.0f}, " in words
@@ -231,14 +232,14 @@ def test_angles_by_chance_follow_their_law():
     assert st.kstest(np.cos(np.radians(angles)) ** 2, st.beta(0.5, 2.0).cdf).pvalue > RARE
 
 
-def test_pictures_of_releases_show_what_they_say(posteriors, found):
+def test_pictures_of_releases_show_what_they_say(posteriors, auto):
     pytest.importorskip("matplotlib").use("Agg")
     import matplotlib.pyplot as plt
 
     from mpmtl_prob import plots
 
-    ax = plots.inclusion(found[0])
-    inclusion = found[0].to_arviz()["posterior/inclusion"].median(("chain", "draw")).values
+    ax = plots.inclusion(auto[0])
+    inclusion = auto[0].to_arviz()["posterior/inclusion"].median(("chain", "draw")).values
     points = [dots.get_offsets()[0] for dots in ax.collections if len(dots.get_offsets()) == 1]
     assert_allclose([x for x, _ in sorted(points, key=lambda point: -point[1])], inclusion)  # from the top
     with pytest.raises(ValueError, match="posterior: expected structure 'group_sparse' or 'auto'"):
@@ -261,8 +262,8 @@ def test_pictures_of_releases_show_what_they_say(posteriors, found):
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_public_posterior_survives_a_file(found, tmp_path):
-    posterior = found[0]  # of the structure with the most sites; without structure it is in the owners' file below
+def test_public_posterior_survives_a_file(auto, tmp_path):
+    posterior = auto[0]  # of the structure with the most sites; without structure it is in the owners' file below
     posterior.save(tmp_path / "shared.nc")
     loaded = SharedPosterior.load(tmp_path / "shared.nc")
     said_alike(repr(loaded), repr(posterior))
@@ -298,16 +299,17 @@ def test_one_feature_has_no_spectrum():
     release = mp.release(
         rng.standard_normal((1, M)), epsilon=5.0, mechanism="gaussian", unsafe_seed=0, message="clip", clip=1.0
     )
-    found = {"A": rng.exponential(size=(*size, 1, 1)), "prior_scale": rng.exponential(size=(*size, 1))}
-    found |= {"log_phi": rng.standard_normal(size), "kappa": 3 + rng.exponential(size=size)}
-    tree = as_tree(release, found, {"diverging": np.zeros(size)}, seed=0)
+    draws = {"A": rng.exponential(size=(*size, 1, 1)), "prior_scale": rng.exponential(size=(*size, 1))}
+    draws |= {"log_phi": rng.standard_normal(size), "kappa": 3 + rng.exponential(size=size)}
+    tree = as_tree(release, draws, {"diverging": np.zeros(size)}, seed=0)
     shared = SharedPosterior(release, STRUCTURES["full"], 0.0, tree)
     assert shared.information == Information({}, {})
     assert "nan" not in str(shared.diagnose())
 
 
 @pytest.mark.parametrize("draws", [1, 3])
-def test_draws_too_few_to_judge_are_told_to_be_as_many_as_the_default(draws):
+def test_too_few_draws_to_judge_name_the_default(draws):
+    """Whoever has too few draws to judge is told to take as many as the default."""
     said = diagnose({"log_phi": np.ones((2, draws))}, {}, remedies=REMEDIES)
     assert (
         f"Intervals of log_phi cannot be judged by {draws} draws of a chain: shared_covariance(..., draws=300)"

@@ -51,16 +51,24 @@ def test_excluding_ones_own_message_conditions_on_the_rest(six, clear, monkeypat
     monkeypatch.setattr(module, "shared_covariance", partial(shared_covariance, warmup=200))
     two = dataclasses.replace(six, X=six.X[:2], y=six.y[:2], mask=six.mask[:2], tasks=six.tasks[:2])
     scale = conjugate.scales(two.gram)
-    found = leave_one_out_posteriors(two, clear, scale, 1.0, 4, 0, False)
+    without = leave_one_out_posteriors(two, clear, scale, 1.0, 4, 0, False)
     public = read(leave_one_out(clear.release, as_sent(two, clear.release)[:, 1]), seed=0)
-    assert_allclose(found.W[:, 1], conjugate.gaussian_posteriors(two.gram, public.shape(), scale).mean[:, 1], rtol=1e-8)
+    assert_allclose(
+        without.W[:, 1], conjugate.gaussian_posteriors(two.gram, public.shape(), scale).mean[:, 1], rtol=1e-8
+    )
 
 
 def test_without_their_own_messages_owners_draw_each_for_itself(six, clear, monkeypatch):
-    seeds, one = [], methods.Found(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
+    seeds = []
+    drawn = methods.Found(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
+
+    def plug_in(*given):
+        seeds.append(given[5])
+        return drawn
+
     monkeypatch.setattr(module, "shared_covariance", lambda *_, **__: clear)
     monkeypatch.setattr(module, "raised_shapes", lambda *_: (None, None))
-    monkeypatch.setattr(module, "plug_in", lambda *given: seeds.append(given[5]) or one)
+    monkeypatch.setattr(module, "plug_in", plug_in)
     leave_one_out_posteriors(six, clear, None, 1.0, 2, 0, False)
     assert len(set(seeds)) == 6
 
@@ -83,7 +91,8 @@ def test_a_message_that_is_taken_out_roughly_is_nearly_out(twelve):
     assert np.sqrt(taken / left) < 0.5  # 0.13 to 0.26 of releases of two such data sets
 
 
-def test_what_is_taken_out_is_how_far_the_posterior_follows_the_release(twelve):
+def test_the_part_taken_out_is_how_far_the_posterior_follows(twelve):
+    """A message is taken out as far as the posterior follows the release."""
     # d E[w' A w | Sigma + t w w'] / dt = Cov(w' A w, d log p(Sigma + t w w' | A) / dt), of any law of the noise
     tasks, *posteriors = twelve
     for shared in posteriors:
@@ -103,7 +112,8 @@ def test_a_message_that_noise_hides_is_hardly_there(six):
         assert_allclose(shared.leave_one_out(w).shape(), shared.shape(), atol=0.02)
 
 
-def test_a_release_of_fewer_tasks_than_features_is_that_of_their_directions():
+def test_few_tasks_shapes_without_a_message_are_those_by_hand():
+    """With fewer tasks than features, shapes without a message are those computed by hand."""
     tasks = mp.datasets.synthetic_low_rank(num_tasks=4, num_features=7, rows=12).train
     shared = read(mp.release(tasks, 1000.0, unsafe_seed=0), draws=40)
     posterior = shared.to_arviz()["posterior"].to_dataset()
@@ -119,7 +129,8 @@ def test_a_release_of_fewer_tasks_than_features_is_that_of_their_directions():
     assert_allclose(left, shared.shapes([1.0] * 5), atol=1e-5)
 
 
-def test_few_tasks_beside_little_noise_have_their_messages_taken_out(six, clear):
+def test_few_tasks_with_little_noise_lose_their_messages(six, clear):
+    """Owners' messages are taken out where tasks are few and noise is little."""
     own, counted = (task_posteriors(six, clear, leave_one_out=x, draws=10) for x in ("auto", "off"))
     rough = task_posteriors(alone(six, 2), clear, draws=10)  # an owner does as in a simulation of all
     assert_allclose(rough.W[:, 0], own.W[:, 2], rtol=1e-8)
@@ -147,7 +158,8 @@ def test_elsewhere_they_are_left_in(six, case):
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "bernoulli"])
-def test_whatever_the_targets_are_other_tasks_rows_are_not_looked_at(six, clear, likelihood):
+def test_targets_never_make_other_tasks_rows_be_read(six, clear, likelihood):
+    """Whatever the targets are, nobody looks at the rows of other tasks."""
     tasks = dataclasses.replace(six, y=np.where(six.mask, np.sign(six.y), 0.0)) if likelihood == "bernoulli" else six
     kept = np.arange(6)[:, None] == 2
     others = dataclasses.replace(
@@ -186,14 +198,15 @@ def test_draws_that_are_mixed_count_rows_twice_and_say_so(six, clear):
 
 
 @pytest.mark.evidence
-def test_intervals_cover_what_they_say_where_tasks_are_few_and_noise_is_little():
+def test_intervals_cover_with_few_tasks_and_little_noise():
+    """Intervals cover as often as they say where tasks are few and noise is little."""
     covered = {"auto": [], "off": []}
     for seed in range(3):
         made = mp.datasets.synthetic_low_rank(num_tasks=20, num_features=30, seed=seed)
         shared = read(mp.release(made.train, 1000.0, unsafe_seed=seed), draws=150)
-        for how, found in covered.items():
+        for how, coverages in covered.items():
             own = task_posteriors(made.train, shared, leave_one_out=how, progress_bar=False)
-            found.append(mp.evaluation.coverage(own.predict(made.test), made.test))
+            coverages.append(mp.evaluation.coverage(own.predict(made.test), made.test))
     assert 0.87 < np.mean(covered["auto"]) < 0.93
     assert np.mean(covered["off"]) < 0.86
 

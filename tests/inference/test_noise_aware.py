@@ -18,12 +18,12 @@ def tasks():
 
 
 def test_it_is_one_release_its_posterior_and_the_owners_own(tasks):
-    found = mp.NoiseAware(2.0, adjacency="zero_out", unsafe_seed=1, seed=2, **SHORT).fit(tasks)
+    fitted = mp.NoiseAware(2.0, adjacency="zero_out", unsafe_seed=1, seed=2, **SHORT).fit(tasks)
     answer = mp.inference.posterior_draws(tasks, 2)
     release = mp.release(tasks, 2.0, adjacency="zero_out", rounds="auto", respond=answer, unsafe_seed=1)
     shared = mp.inference.shared_covariance(release, seed=2, progress_bar=False, **SHORT)
-    assert_array_equal(found.W, mp.inference.task_posteriors(tasks, shared, seed=2).W)
-    assert found.guarantee == release.guarantee
+    assert_array_equal(fitted.W, mp.inference.task_posteriors(tasks, shared, seed=2).W)
+    assert fitted.guarantee == release.guarantee
 
 
 def test_every_fit_pays(tasks, tmp_path):

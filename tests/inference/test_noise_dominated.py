@@ -38,7 +38,8 @@ def test_leaning_keeps_volume_and_has_the_precision_it_is_told():
 
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
-def test_tilt_is_the_slope_of_the_density_where_there_are_no_weights(law):
+def test_the_slope_is_that_of_the_density_at_zero_weights(law):
+    """The likelihood's slope is that of the density where all weights are zero."""
     sigma = law.sample(np.random.default_rng(0), np.eye(D))
     observed = observe(sigma, law, 2, phi=PHI)
     along = [1e-4 * np.outer(v, v) for v in observed.eigenvectors.T]
@@ -86,7 +87,8 @@ def noise_dominated(m, observed, site):
 
 
 @pytest.mark.parametrize("df", [400.0, 6000.0])
-def test_chains_of_a_noise_dominated_release_start_at_the_row_norms_that_it_suggests(df):
+def test_chains_start_at_the_suggested_row_norms(df):
+    """Chains of a noise-dominated release start at the row norms that the release suggests."""
     d, m, rng = 50, 20, np.random.default_rng(0)
     law = Wishart(d, df, 0.3 / np.sqrt(df))
 
@@ -131,7 +133,7 @@ def test_phi_has_its_prior_where_the_weights_keep_their_size():
 
 
 def along(observed, M):
-    """What a matrix has along each eigenvector of a release."""
+    """Return the size of a matrix along each eigenvector of a release."""
     return np.einsum("ji,jk,ki->i", observed.eigenvectors, M, observed.eigenvectors)
 
 
@@ -152,7 +154,8 @@ def from_the_prior(rng, sigma, law, number):
     return {name: each[stay] for name, each in every.items()}
 
 
-def test_a_noise_dominated_release_has_the_posterior_that_it_should_have():
+def test_a_noise_dominated_release_has_the_right_posterior():
+    """A noise-dominated release has the posterior that weighted draws of the prior give."""
     rng = np.random.default_rng(3)
     W = rng.standard_normal((D, FEW))
     W /= np.linalg.norm(W, axis=0)
@@ -160,11 +163,11 @@ def test_a_noise_dominated_release_has_the_posterior_that_it_should_have():
     law = Wishart(D, 60.0, 0.5)
     observed = observe(sigma, law, FEW, phi=FEW / D**2, trace=float(FEW))
     run = {"chains": 4, "warmup": 200, "draws": effort(500, 2000), "seed": 0, "progress_bar": False}
-    found, statistics = run_nuts(
+    sampled, statistics = run_nuts(
         latent_weights.noise_dominated_weights(FEW), observed, start=start_noise_dominated(observed), **run
     )
     assert statistics["diverging"].mean() < 0.01
-    theirs, ours = (functionals(draws) for draws in (from_the_prior(rng, sigma, law, 200_000), found))
+    theirs, ours = (functionals(draws) for draws in (from_the_prior(rng, sigma, law, 200_000), sampled))
     assert len(theirs["trace"]) > 2000
     for name in ours:
         assert surprise(theirs[name], ours[name]) > RARE, name

@@ -63,7 +63,8 @@ def test_the_spread_is_seen(fitted):
     assert (table["tau_upper"] > TAU).all()
 
 
-def test_owners_err_less_than_alone_and_intervals_hold_what_they_say(fitted):
+def test_owners_err_less_than_alone_and_intervals_cover(fitted):
+    """Owners err less than they do alone, and their intervals cover as often as they say."""
     _, _, beta, _, own = fitted
     effect, alone = (own.to_arviz()["posterior"][name].values.reshape(-1, 3, M) for name in ("effect", "alone"))
     errors = [((draws.mean(axis=0) - beta) ** 2).sum() for draws in (effect, alone)]
@@ -105,7 +106,8 @@ def test_a_file_holds_the_posteriors(fitted, tmp_path):
     np.testing.assert_allclose(again.predict(tasks).means, own.predict(tasks).means, rtol=1e-4)
 
 
-def test_a_reference_of_an_outcome_is_its_own_in_files_and_pickles():
+def test_a_reference_keeps_its_outcome_in_files_and_pickles():
+    """A reference keeps the outcome that it is of in files and pickles."""
     one = reference("count", 2.5)
     assert Reference.from_dict(one.to_dict()) == pickle.loads(pickle.dumps(one)) == one
     assert hash(one) != hash(reference("count", 2.0))
@@ -174,8 +176,11 @@ IMPOSSIBLE = {"binary": [2.0, 0.5, -2.0], "count": [-1.0, 0.5, 1e20]}
 
 
 @pytest.mark.parametrize(("outcome", "wrong"), [(outcome, y) for outcome, ys in IMPOSSIBLE.items() for y in ys])
-def test_a_task_with_impossible_targets_sends_what_one_that_knows_nothing_would(outcome, wrong):
-    """Its owner is told, everything public stays, and so do the messages and posteriors of others, in bits."""
+def test_impossible_targets_send_what_an_empty_task_sends(outcome, wrong):
+    """A task with impossible targets sends what a task that knows nothing would send.
+
+    Its owner is told, everything public stays, and so do the messages and posteriors of others, in bits.
+    """
     tasks, _ = simulate(outcome, m=6)
     targets = tasks.targets.copy()
     targets[3] = wrong
@@ -231,7 +236,8 @@ def test_tasks_with_one_kind_of_target_have_finite_effects(outcome, y):
 @pytest.mark.parametrize(
     ("likelihood", "outcome"), [("gaussian", "binary"), ("bernoulli", "count"), ("poisson", "number"), ("t", "count")]
 )
-def test_a_likelihood_of_another_outcome_is_refused_before_anything_is_charged(likelihood, outcome, tmp_path):
+def test_another_outcomes_likelihood_is_refused_before_a_charge(likelihood, outcome, tmp_path):
+    """The likelihood of another outcome is refused before anything is charged."""
     tasks, _ = simulate("binary", m=5)
     ledger = mp.privacy.Ledger(epsilon=1.0, delta=0.5)
     baseline = {} if outcome == "number" else {"baseline": 0.2}

@@ -62,25 +62,25 @@ def test_evidence_and_mean_are_those_of_normal_laws():
                 means.append(mean + c * covariance @ X.T @ np.linalg.solve(V, y - X @ mean))
     log = np.array(log)
     weight = np.exp(log - log.max())
-    found = effects_posterior(X, y, (prior,))
-    assert np.isclose(found.log_evidence, log.max() + np.log(weight.sum()), rtol=1e-7)
-    assert np.allclose(found.mean, weight @ np.array(means) / weight.sum(), atol=1e-6)
+    posterior = effects_posterior(X, y, (prior,))
+    assert np.isclose(posterior.log_evidence, log.max() + np.log(weight.sum()), rtol=1e-7)
+    assert np.allclose(posterior.mean, weight @ np.array(means) / weight.sum(), atol=1e-6)
 
 
 def test_draws_have_the_mean_and_the_spread_that_they_should():
     (X, y), (prior,) = rows(), priors()
-    found = effects_posterior(X, y, (prior,))
-    drawn = found.sample(np.random.default_rng(0), 40_000)
-    assert np.allclose(drawn["beta"].mean(axis=0), found.mean, atol=0.01)
+    posterior = effects_posterior(X, y, (prior,))
+    drawn = posterior.sample(np.random.default_rng(0), 40_000)
+    assert np.allclose(drawn["beta"].mean(axis=0), posterior.mean, atol=0.01)
     half = effects_posterior(X, y, (prior._replace(mean=prior.mean * 0),)).sample(np.random.default_rng(0), 40_000)
     assert set(np.unique(drawn["prior"])) <= {0, 1, 2}
-    assert not np.allclose(half["beta"].mean(axis=0), found.mean, atol=0.01)
+    assert not np.allclose(half["beta"].mean(axis=0), posterior.mean, atol=0.01)
 
 
 def test_without_rows_the_posterior_is_the_prior():
     (prior,) = priors()
-    found = effects_posterior(np.zeros((0, D)), np.zeros(0), (prior,))
-    assert np.allclose(found.mean, prior.mean.mean(axis=0))
+    posterior = effects_posterior(np.zeros((0, D)), np.zeros(0), (prior,))
+    assert np.allclose(posterior.mean, prior.mean.mean(axis=0))
 
 
 def test_students_errors_are_exact_by_quadrature():
@@ -112,8 +112,8 @@ def test_a_message_undoes_nothing_but_shrinks_as_it_says():
     """E[eta | beta] = p beta, by many targets for the same rows: what the reader of the release relies on."""
     rng = np.random.default_rng(0)
     X, beta = np.sqrt(12) * np.linalg.qr(rng.standard_normal((12, D)))[0], np.array([0.5, -0.4])  # S is diagonal
-    found = [shrunk_estimate(X, X @ beta + 0.7 * rng.standard_normal(12), 0.25, 8.0) for _ in range(3000)]
-    estimate, determined = (np.mean([part[k] for part in found], axis=0) for k in (0, 1))
+    estimates = [shrunk_estimate(X, X @ beta + 0.7 * rng.standard_normal(12), 0.25, 8.0) for _ in range(3000)]
+    estimate, determined = (np.mean([part[k] for part in estimates], axis=0) for k in (0, 1))
     assert np.allclose(estimate, determined * beta, atol=0.03)
 
 
@@ -125,7 +125,8 @@ def fitted():
     return tasks, beta, shared, task_posteriors(tasks, shared)
 
 
-def test_owners_err_less_than_alone_and_intervals_hold_what_they_say(fitted):
+def test_owners_err_less_than_alone_and_intervals_cover(fitted):
+    """Owners err less than they do alone, and their intervals cover as often as they say."""
     tasks, beta, _, own = fitted
     table = own.coefficients()
     assert np.mean((own.W - beta) ** 2) < 0.8 * np.mean((table["alone"].to_numpy().reshape(-1, D).T - beta) ** 2)
@@ -142,8 +143,11 @@ def test_an_owner_depends_on_its_own_rows_and_on_what_is_public(fitted):
     assert np.array_equal(task_posteriors(changed, shared).W[:, 3], own.W[:, 3])
 
 
-def test_weights_of_public_draws_are_those_of_the_release_without_the_own_message(fitted):
-    """p(Sigma - v v' | draw) / p(Sigma | draw), by the model's own likelihood, one draw at a time."""
+def test_weights_of_draws_are_of_the_release_without_the_message(fitted):
+    """Public draws are weighted as for the release without the owner's own message.
+
+    p(Sigma - v v' | draw) / p(Sigma | draw), by the model's own likelihood, one draw at a time.
+    """
     tasks, _, shared, _ = fitted
     public = _Public(shared, 300)
     log_weight, khat = public.leave_one_out(tasks)
@@ -211,7 +215,8 @@ def test_natural_units_and_an_intercept_give_predictions_in_them():
 
 
 @pytest.mark.filterwarnings("ignore:tasks")
-def test_columns_in_other_units_than_declared_are_told_to_the_owner(fitted):
+def test_columns_in_other_units_are_told_to_their_owner(fitted):
+    """An owner whose columns are in other units than declared is told so."""
     tasks, _, shared, _ = fitted
     X, y = zip(*map(tasks.rows_of, range(tasks.num_tasks)), strict=True)
     scaled = TaskData.from_lists([X[0] * [1000, 1], *X[1:]], y, features=["a", "b"])
@@ -223,11 +228,11 @@ def test_own_units_leave_the_intercept_to_its_owner():
     tasks, _ = simulate(m=20)
     X, y = zip(*map(tasks.rows_of, range(20)), strict=True)
     moved = TaskData.from_lists(X, [v + 100 for v in y], features=["a", "b"]).with_intercept()
-    found = NoiseAware(3.0, message="effects", draws=100, chains=2, unsafe_seed=0, progress_bar=False).fit(moved)
-    assert found.W.shape == (3, 20)
-    assert np.all(np.abs(found.W[2] - 100) < 2)
-    assert list(found.shared.average_effects().index) == ["a", "b"]
-    standing = found.standing()
+    of_moved = NoiseAware(3.0, message="effects", draws=100, chains=2, unsafe_seed=0, progress_bar=False).fit(moved)
+    assert of_moved.W.shape == (3, 20)
+    assert np.all(np.abs(of_moved.W[2] - 100) < 2)
+    assert list(of_moved.shared.average_effects().index) == ["a", "b"]
+    standing = of_moved.standing()
     assert standing.loc[(slice(None), "intercept"), "above"].isna().all()  # of others' intercepts nothing is known
     assert standing.loc[(slice(None), "a"), "above"].between(0, 1).all()
 
@@ -240,10 +245,10 @@ def test_rows_beyond_double_precision_end_nobodys_fit(fitted, likelihood):
     far = X[3].copy()
     far[0] = 1e140
     changed = TaskData.from_lists([*X[:3], far, *X[4:]], [*y[:4], 1e130 * y[4], *y[5:]], features=["a", "b"])
-    found = task_posteriors(changed, shared, likelihood=likelihood, leave_one_out="off", draws=50)
-    assert np.isfinite(found.W).all()
+    posteriors = task_posteriors(changed, shared, likelihood=likelihood, leave_one_out="off", draws=50)
+    assert np.isfinite(posteriors.W).all()
     if likelihood == "gaussian":
-        assert np.allclose(found.W[:, 10], own.W[:, 10], atol=0.02)
+        assert np.allclose(posteriors.W[:, 10], own.W[:, 10], atol=0.02)
 
 
 def test_alone_is_the_same_whatever_earlier_studies_say(fitted):

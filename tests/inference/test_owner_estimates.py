@@ -41,8 +41,10 @@ def fitted():
 
 
 @pytest.mark.parametrize("effect", [0, 1])
-def test_with_hardly_any_noise_average_effects_are_those_of_a_meta_analysis(fitted, effect):
-    """Of random effects, by maximum likelihood of one coefficient at a time, in statsmodels.
+def test_with_little_noise_average_effects_are_a_meta_analysis(fitted, effect):
+    """With hardly any noise, average effects are those of a random-effects meta-analysis.
+
+    The meta-analysis is by maximum likelihood, of one coefficient at a time, in statsmodels.
 
     A message's weight is not its precision, so that the two differ: over eight such data sets by .3 of a standard error (one
     standard deviation), and by .13 on average.
@@ -51,10 +53,10 @@ def test_with_hardly_any_noise_average_effects_are_those_of_a_meta_analysis(fitt
     b = np.array([own.mean[effect] for own in estimates.estimates])
     variance = np.array([own.covariance[effect, effect] for own in estimates.estimates])
     known = combine_effects(b, variance, method_re="iterated")
-    found = shared.average_effects().iloc[effect]
-    assert abs(found["mean"] - known.mean_effect_re) < 2 * 0.3 * known.sd_eff_w_re
-    assert abs(np.log(found["sd"] / known.sd_eff_w_re)) < np.log(1.35)
-    assert found["tau_lower"] < np.sqrt(known.tau2) < found["tau_upper"]
+    average = shared.average_effects().iloc[effect]
+    assert abs(average["mean"] - known.mean_effect_re) < 2 * 0.3 * known.sd_eff_w_re
+    assert abs(np.log(average["sd"] / known.sd_eff_w_re)) < np.log(1.35)
+    assert average["tau_lower"] < np.sqrt(known.tau2) < average["tau_upper"]
 
 
 def public_priors(seed=0):
@@ -82,16 +84,19 @@ def normal_posterior(b, V, priors):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-2, 1e2])
 def test_rows_with_known_errors_stand_for_an_estimate(scale):
-    b, V, prior = np.array([0.4, -0.1]), scale * np.array([[0.05, 0.02], [0.02, 0.01]]), public_priors()
-    found = effects_posterior(*as_rows(b, V), (prior,), residuals=KNOWN)
+    b = np.array([0.4, -0.1])
+    V = scale * np.array([[0.05, 0.02], [0.02, 0.01]])
+    prior = public_priors()
+    posterior = effects_posterior(*as_rows(b, V), (prior,), residuals=KNOWN)
     mean, log_evidence = normal_posterior(b, V, (prior,))
-    assert np.allclose(found.mean, mean, atol=1e-6)
+    assert np.allclose(posterior.mean, mean, atol=1e-6)
     # the density of V^(-1/2) b is that of b times the root of V's determinant
-    assert np.isclose(found.log_evidence, log_evidence + 0.5 * np.linalg.slogdet(V)[1], atol=1e-5)
-    assert np.all(found.sample(np.random.default_rng(0), 10)["sigma"] == 1)
+    assert np.isclose(posterior.log_evidence, log_evidence + 0.5 * np.linalg.slogdet(V)[1], atol=1e-5)
+    assert np.all(posterior.sample(np.random.default_rng(0), 10)["sigma"] == 1)
 
 
-def test_owners_have_the_normal_posterior_of_every_public_draw_weighted_by_its_evidence(fitted):
+def test_owners_weight_public_draws_by_their_evidence(fitted):
+    """Owners have the normal posterior of every public draw, weighted by its evidence."""
     estimates, _, shared, _ = fitted
     own = task_posteriors(estimates, shared, leave_one_out="off")
     public = _Public(shared, 100)
@@ -103,7 +108,8 @@ def test_owners_have_the_normal_posterior_of_every_public_draw_weighted_by_its_e
         assert np.allclose(draws.mean(axis=0), mean, atol=0.02)
 
 
-def test_owners_err_less_than_their_estimates_and_intervals_hold_what_they_say(fitted):
+def test_owners_err_less_than_estimates_and_intervals_cover(fitted):
+    """Owners err less than their estimates do, and their intervals cover as often as they say."""
     estimates, beta, _, own = fitted
     alone = np.array([each.mean for each in estimates.estimates])
     assert np.mean((own.W.T - beta) ** 2) < 0.9 * np.mean((alone - beta) ** 2)
@@ -130,7 +136,8 @@ def test_the_own_message_is_left_out(fitted):
     assert newcomers.to_arviz().attrs["own_message"] == "in"
 
 
-def test_an_owner_depends_on_its_own_estimate_and_on_what_is_public(fitted):
+def test_owners_depend_on_their_own_estimate_and_on_public_data(fitted):
+    """An owner's posterior depends on its own estimate and on what is public, and on nothing else."""
     estimates, _, shared, own = fitted
     changed = [each if i == 3 else Estimate(-each.mean, each.covariance, ["a", "b"])
                for i, each in enumerate(estimates.estimates)]  # fmt: skip
@@ -138,7 +145,8 @@ def test_an_owner_depends_on_its_own_estimate_and_on_what_is_public(fitted):
 
 
 @pytest.mark.filterwarnings("error")
-def test_an_estimate_that_says_nothing_gives_the_law_of_a_new_task_and_ends_nothing(fitted):
+def test_an_empty_estimate_gives_the_law_of_a_new_task(fitted):
+    """An estimate that says nothing gives the law of a new task, and stops nobody else."""
     _, _, shared, _ = fitted
     said = Estimates(
         [Estimate([9.0, 30.0], 1e20 * np.eye(2), ["a", "b"]), Estimate([1e149] * 2, np.eye(2), ["a", "b"])]
@@ -197,8 +205,11 @@ def test_without_a_release_of_effects_there_is_nothing_to_join(fitted):
         mp.releases.message(estimates, train)
 
 
-def test_natural_units_with_an_intercept_give_what_common_ones_do():
-    """One study in two sorts of units: the same effects, but for what they are called in."""
+def test_natural_units_with_an_intercept_agree_with_common_ones():
+    """Natural units with an intercept give the same effects as common units.
+
+    One study in two sorts of units: the same effects, but for what they are called in.
+    """
     rng = np.random.default_rng(3)
     own, moved = [], []
     reference = Reference({"age": (60, 15)}, target=(7, 5))

@@ -73,8 +73,11 @@ def test_mixture_reports_how_far_its_weights_can_be_trusted(few):
 
 
 @pytest.mark.parametrize("method", ["plug_in", "mixture"])
-def test_posteriors_are_those_of_all_tasks_at_once_whatever_the_block(few, method, monkeypatch):
-    """Means and weights to rounding, draws by their law; blocks have random numbers of their own."""
+def test_blocks_give_the_posteriors_of_all_tasks_at_once(few, method, monkeypatch):
+    """Posteriors are those of all tasks at once, whatever the size of a block.
+
+    Means and weights to rounding, draws by their law; blocks have random numbers of their own.
+    """
     tasks, _, shared = few
     tasks = TaskData.from_lists([tasks.X[0]] * 7, [tasks.y[0]] * 7)  # alike: their draws differ by random numbers alone
     ask = {"method": method, "leave_one_out": "off", "draws": 500, "chains": 2}
@@ -112,8 +115,11 @@ def test_owners_take_little_more_memory_than_what_they_return(few, monkeypatch):
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "bernoulli"])
 @pytest.mark.parametrize("method", ["plug_in", "mixture"])
-def test_draws_are_the_same_however_many_tasks_are_beside_one_another(few, monkeypatch, likelihood, method):
-    """Bit for bit: of two tasks a turn, of all of a block, and whatever stream it is that others take."""
+def test_draws_do_not_depend_on_how_many_tasks_are_drawn(few, monkeypatch, likelihood, method):
+    """Draws of a task are the same however many tasks are drawn beside it.
+
+    Bit for bit: of two tasks a turn, of all of a block, and whatever stream it is that others take.
+    """
     rng = np.random.default_rng(5)
     targets = np.sign(rng.standard_normal((7, 6))) if likelihood == "bernoulli" else rng.standard_normal((7, 6))
     tasks = TaskData.from_lists(list(rng.standard_normal((7, 6, 3))), list(targets))
@@ -137,7 +143,7 @@ def test_draws_are_the_same_however_many_tasks_are_beside_one_another(few, monke
 
 
 def test_tasks_of_other_turns_have_numbers_of_their_own():
-    """Whether posteriors spawn a stream for every task, several for some, or draw all tasks from one."""
+    """Tasks have random numbers of their own, whether a stream is spawned for each, several for some, or one for all."""
     block = Block(seed=3, number=1, num_tasks=4, num_draws=5)
     turns = [Turn(block, slice(0, 2)), Turn(block, slice(2, 4))]
     whole = Turn(block, slice(0, 4)).at(6)
@@ -158,9 +164,9 @@ def test_mixture_is_the_average_weighted_by_evidence(few):
     weight = np.exp(evidence - evidence.max(axis=0))
     means = np.stack([posterior.mean for posterior in posteriors])  # (S, d, m)
     expected = np.einsum("sm,sdm->dm", weight / weight.sum(axis=0), means)
-    found = mixture(tasks, omegas, None, 5, 0).W
+    averaged = mixture(tasks, omegas, None, 5, 0).W
     # smoothing moves the largest weights a little; weights that ignore or invert the evidence move the mean ten times as far
-    error = np.abs(found - expected).mean()
+    error = np.abs(averaged - expected).mean()
     assert error < 0.1 * np.abs(means.mean(axis=0) - expected).mean()
 
 
@@ -177,8 +183,8 @@ def test_mixture_weights_are_the_evidence(few):
         quadratic = np.einsum("i,gij,j->g", tasks.y[0], np.linalg.inv(C), tasks.y[0])
         return np.log(np.sum(prior * np.linalg.det(C) ** -0.5 * quadratic**-2.5))
 
-    found = [conjugate.gaussian_posteriors(gram, omega).log_evidence[0] for omega in (first, second)]
-    assert_allclose(found[0] - found[1], dense(first) - dense(second), rtol=1e-8)
+    log_evidence = [conjugate.gaussian_posteriors(gram, omega).log_evidence[0] for omega in (first, second)]
+    assert_allclose(log_evidence[0] - log_evidence[1], dense(first) - dense(second), rtol=1e-8)
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,8 @@ def fitted():
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.8, 0.95])
-def test_intervals_cover_weights_and_targets_as_often_as_they_say(fitted, probability):
+def test_intervals_cover_weights_and_targets_as_they_say(fitted, probability):
+    """Intervals cover weights and targets as often as they say."""
     _, test, W, _, _, own = fitted
     draws = own.to_arviz()["posterior/W"].values.reshape(-1, *W.shape)
     tail = (1 - probability) / 2
@@ -73,8 +74,8 @@ def test_sharing_helps_and_the_mean_is_exact(fitted):
 
 def test_the_shared_covariance_points_where_the_truth_does(fitted):
     _, _, _, omega, _, own = fitted
-    found = own.subspace(1, reference=omega)
-    assert found.angles.values.mean() < 25
+    estimate = own.subspace(1, reference=omega)
+    assert estimate.angles.values.mean() < 25
 
 
 def test_an_owner_needs_no_row_of_any_other_task(fitted):
@@ -156,23 +157,24 @@ def test_the_power_is_integrated_by_every_owners_own_evidence(fitted):
     weight = np.exp(evidence - evidence.max(axis=0))
     expected = np.einsum("pm,pdm->dm", weight / weight.sum(axis=0), [posterior.mean for posterior in posteriors])
     sd = own.to_arviz()["posterior/W"].std(("chain", "draw")).values[:, :100]
-    off = lambda found: np.sqrt(np.mean(((found - expected) / sd) ** 2))
+    off = lambda estimate: np.sqrt(np.mean(((estimate - expected) / sd) ** 2))
     assert off(own.W[:, :100]) < 0.02
     assert off(task_posteriors(few, shared, power=1.0, draws=5).W) > 0.05
 
 
-def test_the_shape_that_is_plugged_in_is_the_posterior_mean_without_its_sampling_noise(fitted):
+def test_the_plugged_in_shape_is_the_exact_posterior_mean(fitted):
+    """The shape that is plugged in is the posterior mean without its sampling noise."""
     _, _, _, _, shared, _ = fitted
     tree = shared.to_arviz()["posterior"].dataset
     M = tree["A"].values + np.exp(tree["log_phi"].values)[..., None, None] * np.eye(3)
     plain = 3 * (M / np.trace(M, axis1=-2, axis2=-1)[..., None, None]).reshape(-1, 3, 3)
     error = plain.std(0) / np.sqrt(100)  # an effective sample size that the chains surely have
-    found = shared.shape()
-    assert (np.abs(found - plain.mean(0)) < FAR * error).all()
+    shape = shared.shape()
+    assert (np.abs(shape - plain.mean(0)) < FAR * error).all()
     sigma = shared.release.sigma[0]
-    assert_allclose(found @ sigma, sigma @ found, rtol=1e-8, atol=1e-8 * sigma.max())
+    assert_allclose(shape @ sigma, sigma @ shape, rtol=1e-8, atol=1e-8 * sigma.max())
     assert_allclose(np.trace(shared.shape(1.5)), 3)
-    assert np.linalg.eigvalsh(shared.shape(1.5))[-1] > np.linalg.eigvalsh(found)[-1]
+    assert np.linalg.eigvalsh(shared.shape(1.5))[-1] > np.linalg.eigvalsh(shape)[-1]
 
 
 def test_where_the_release_says_nothing_owners_lose_nothing():
@@ -182,7 +184,8 @@ def test_where_the_release_says_nothing_owners_lose_nothing():
     assert mp.evaluation.nmse(task_posteriors(train, shared, draws=10).predict(test), test) < 1.02 * alone
 
 
-def test_what_is_drawn_for_a_task_does_not_depend_on_the_rows_of_others(fitted):
+def test_draws_for_a_task_ignore_the_rows_of_others(fitted):
+    """The draws for a task do not depend on the rows of other tasks."""
     _, test, _, _, _, own = fitted
     rows = [test.rows_of(i) for i in range(test.num_tasks)]
     longer = [*rows[:-1], tuple(np.concatenate([part, part]) for part in rows[-1])]
@@ -212,13 +215,13 @@ def test_subspace_functionals_of_known_covariances():
     turn = lambda a: np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
     angles = np.linspace(-0.3, 0.3, 101)
     draws = np.array([[turn(a) @ np.diag([4.0, 1.0, 0.5]) @ turn(a).T for a in angles]])
-    found = subspace(draws, 1, features="xyz", reference=np.array([[1.0], [0.0], [0.0]]))
-    assert_allclose(found.angles.values[0, :, 0], np.degrees(np.abs(angles)), atol=1e-6)
-    assert_allclose(found.projector.values[0, 0], np.mean(np.cos(angles) ** 2), rtol=1e-9)
-    assert_allclose(found.spectrum.values[0, 7], np.array([4, 1, 0.5]) / 5.5)
-    assert_allclose(found.effective_rank, np.exp(st.entropy([4, 1, 0.5])), rtol=1e-9)
+    spread = subspace(draws, 1, features="xyz", reference=np.array([[1.0], [0.0], [0.0]]))
+    assert_allclose(spread.angles.values[0, :, 0], np.degrees(np.abs(angles)), atol=1e-6)
+    assert_allclose(spread.projector.values[0, 0], np.mean(np.cos(angles) ** 2), rtol=1e-9)
+    assert_allclose(spread.spectrum.values[0, 7], np.array([4, 1, 0.5]) / 5.5)
+    assert_allclose(spread.effective_rank, np.exp(st.entropy([4, 1, 0.5])), rtol=1e-9)
     assert_allclose(np.trace(subspace(draws, 2, features="xyz").projector), 2)
-    assert found.projector.coords["feature"].values.tolist() == ["x", "y", "z"]
+    assert spread.projector.coords["feature"].values.tolist() == ["x", "y", "z"]
 
 
 TERMS_OF_THREE = mp.releases.terms(1.0, 8, 3)

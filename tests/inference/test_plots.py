@@ -68,7 +68,8 @@ def test_an_intercept_has_a_scale_of_its_own(own):
     assert intercept.get_xlabel() == "intercept: where every feature is 0"
 
 
-def test_posteriors_of_different_numbers_of_draws_and_features_stand_side_by_side(rows, shared, own):
+def test_posteriors_of_different_sizes_stand_side_by_side(rows, shared, own):
+    """Posteriors with different numbers of draws and features stand side by side."""
     short = task_posteriors(rows[0], shared, chains=1, draws=50)
     parts = [rows[0].rows_of(i) for i in range(12)]
     without = TaskData.from_lists(
@@ -91,7 +92,8 @@ def test_intervals_are_those_of_the_draws(own):
     np.testing.assert_allclose(ends, [np.quantile(W, [0.1, 0.9]), np.quantile(W, [0.25, 0.75])])
 
 
-def test_every_picture_has_a_title_axes_in_words_and_a_legend_of_several_things(rows, shared, own):
+def test_every_picture_has_a_title_axis_labels_and_a_legend(rows, shared, own):
+    """Every picture has a title, axes in words and, where it shows several things, a legend."""
     _, test, W = rows
     one, both = shared.subspace(1, reference=W.T @ W), {"one": own, "other": own}
     predictions = {"one": own.predict(test), "other": own.predict(test)}

@@ -1,4 +1,4 @@
-"""What owners' posteriors say of every row: beside SciPy's densities, exact leaving-one-out, and in ArviZ's hands."""
+"""Owners' posteriors row by row: beside SciPy's densities, exact leaving-one-out, and in ArviZ's hands."""
 
 import pickle
 
@@ -95,7 +95,8 @@ def check(tree, likelihood, tasks):
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "bernoulli"])
-def test_of_weights_log_likelihoods_are_scipys_and_targets_anew_are_predictions(shared, likelihood):
+def test_log_likelihoods_of_weights_are_scipys(shared, likelihood):
+    """Log likelihoods of weights are SciPy's, and new draws of the targets are predictions."""
     tasks = numbers(labels=likelihood == "bernoulli")
     own = task_posteriors(tasks, shared, likelihood=likelihood)
     anew = check(own.to_arviz(), likelihood, tasks)
@@ -112,7 +113,8 @@ def test_of_weights_log_likelihoods_are_scipys_and_targets_anew_are_predictions(
         assert abs(np.median(spread) - 1) < 0.03
 
 
-def test_of_effects_log_likelihoods_are_scipys_with_exposure_and_weights(effects):
+def test_log_likelihoods_of_effects_are_scipys(effects):
+    """Log likelihoods of effects are SciPy's, with exposure and weights."""
     outcome, tasks, shared = effects
     for likelihood in {"number": ("gaussian", "student_t"), "count": ("negative_binomial", "poisson")}.get(
         outcome, ("bernoulli",)
@@ -137,10 +139,10 @@ def test_centres_without_an_intercept_are_in_predictors_of_rows():
 
 
 def test_leaving_rows_out_is_fitting_without_them(shared):
-    """Of tasks that are not in the release, which the release does not know: row by row, by a fit without it."""
+    """Leaving rows out agrees with a fit without each row, for tasks that are not in the release."""
     tasks = numbers(seed=5, m=3, n=60)
     options = {"leave_one_out": "not_in_release", "chains": 4, "draws": 1000}
-    found = az.loo(task_posteriors(tasks, shared, **options).to_arviz(), pointwise=True)
+    loo = az.loo(task_posteriors(tasks, shared, **options).to_arviz(), pointwise=True)
     exact = np.empty((3, 60))
     for row in range(60):
         kept = np.arange(60) != row
@@ -149,9 +151,9 @@ def test_leaving_rows_out_is_fitting_without_them(shared):
         left = TaskData.from_lists([X[[row]] for X, _ in parts], [y[[row]] for _, y in parts])
         tree = task_posteriors(without, shared, **options).to_arviz(left)  # of a row that the fit has not seen
         exact[:, row] = logsumexp(tree["log_likelihood/y"].values.reshape(4000, 3), axis=0) - np.log(4000)
-    assert float(found.pareto_k.max()) < 0.7
-    np.testing.assert_allclose(found.elpd_i.values, exact.ravel(), atol=0.12)
-    assert abs(found.elpd - exact.sum()) < 0.5
+    assert float(loo.pareto_k.max()) < 0.7
+    np.testing.assert_allclose(loo.elpd_i.values, exact.ravel(), atol=0.12)
+    assert abs(loo.elpd - exact.sum()) < 0.5
     within = task_posteriors(tasks, shared, **options).to_arviz()["log_likelihood/y"].values.reshape(4000, 180)
     assert (logsumexp(within, axis=0) - np.log(4000)).sum() - exact.sum() > 2  # what has seen the row says more of it
 
@@ -184,7 +186,8 @@ def test_arviz_draws_numbers_and_labels_anew(shared):
     draw(labels, az.plot_ppc_pava)
 
 
-def test_rows_are_in_no_file_and_no_pickle_and_may_be_given_again(shared, effects, tmp_path):
+def test_rows_are_in_no_file_and_no_pickle(shared, effects, tmp_path):
+    """Rows are in no file and no pickle, and may be given again after loading."""
     _, tasks, public = effects
     for name, data, own, kind in (
         ("weights", numbers(), task_posteriors(numbers(), shared), OwnerPosteriors),
@@ -215,7 +218,9 @@ def test_some_of_the_tasks_in_another_order_are_found_by_name(effects):
     np.testing.assert_array_equal(some, expected)
 
 
-def test_the_whole_way_and_a_likelihood_that_knows_nothing_of_rows(shared):
+def test_rows_have_log_likelihoods_where_the_likelihood_has(shared):
+    """The whole way gives rows log likelihoods; a likelihood that has none leaves them out."""
+
     class Quiet(NormalErrors):
         def pointwise(self, tasks, own, predictor, draws, rng):
             return None

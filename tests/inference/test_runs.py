@@ -121,7 +121,8 @@ def test_a_posterior_from_a_file_cannot_go_on_and_says_so(release, tmp_path):
         SharedPosterior.load(tmp_path / "posterior.nc").extend(10)
 
 
-def test_the_progress_bar_counts_effective_draws_under_a_first_look(release, capsys):
+def test_the_progress_bar_counts_effective_draws(release, capsys):
+    """Under a first look, the progress bar counts effective draws."""
     shared_covariance(release, chains=2, warmup=200, draws=75)
     shown = capsys.readouterr()
     assert "First look, from moments, not the posterior" in shown.out
@@ -140,7 +141,7 @@ def test_a_first_look_sees_what_stands_clear_and_invents_nothing():
 
 
 def test_marks_of_two_checkpoints_say_nothing_of_each_other(tmp_path):
-    """Of the same run: else whoever has seen a mark could test guesses of the rows against it."""
+    """Two checkpoints of the same run have unrelated marks: else a mark that was seen could test guesses of the rows."""
     run = checkpoint.fingerprint({"seed": 0}, [np.arange(3.0)])
     reached = chains.ChainStates((np.zeros(2),), 1, 2)
     marks = set()

@@ -63,8 +63,8 @@ def density(flat, observed):
 
     def physical(flat):
         value, trace = log_density(model.full, (observed,), {}, sites(flat))
-        found, lower = {name: trace[name]["value"] for name in ("log_phi", "A")}, np.tril_indices(D)
-        return jnp.concatenate([found["log_phi"][None], flat[1:2], found["A"][lower]]), (value, found)
+        sampled, lower = {name: trace[name]["value"] for name in ("log_phi", "A")}, np.tril_indices(D)
+        return jnp.concatenate([sampled["log_phi"][None], flat[1:2], sampled["A"][lower]]), (value, sampled)
 
     jacobian, (value, trace) = jax.jacfwd(physical, has_aux=True)(flat)
     return value, trace["log_phi"], trace["A"], jacobian
@@ -73,7 +73,8 @@ def density(flat, observed):
 @pytest.mark.parametrize("size", [None, 100.0])  # one direction of three shows, where Wishart noise is not loud
 @pytest.mark.parametrize("loud", [1, 1000])  # noise that lets A show, and noise that hides it: the coordinates differ
 @pytest.mark.parametrize("name", LAWS)
-def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(size, loud, name):
+def test_density_of_coordinates_is_the_joint_times_the_jacobian(size, loud, name):
+    """The density in the sampler's coordinates is the joint density times the Jacobian."""
     rng = np.random.default_rng(0)
     *_, sigma = simulate(rng, LAWS[name])
     law = {"wishart": Wishart(D, 12.0, 0.5 * loud), "gaussian": Gaussian(D, 2.0 * loud)}[name]
@@ -90,7 +91,8 @@ def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jaco
     assert_allclose(difference, difference[0], atol=1e-8)
 
 
-def test_nuts_of_one_vector_starts_with_the_models_density_and_gradient():
+def test_nuts_of_one_vector_starts_with_density_and_gradient():
+    """NUTS of one vector starts with the model's density and gradient."""
     rng = np.random.default_rng(2)
     data = observe(simulate(rng, LAWS["wishart"])[-1], LAWS["wishart"], M, phi=PHI)
     flat, steps = 0.5 * rng.standard_normal(2 + D * (D + 1) // 2), 1e-4 * np.eye(2 + D * (D + 1) // 2)
@@ -117,8 +119,8 @@ def ranks(replications, law=LAWS["wishart"], believed=None, seed=0):
         data.append(observe(sigma, believed or law, M, phi=PHI))
     # every draw is made and few are kept: so the program is that of `shared_covariance`
     draws, _ = chain_for_each(kernel(model.full), data, start=lambda _: start(), warmup=200, draws=THIN * 19)
-    found = functionals({name: values[:, THIN - 1 :: THIN] for name, values in draws.items()})
-    return {name: np.sum(found[name] < np.array([t[name] for t in truths]), axis=1) for name in found}
+    drawn = functionals({name: values[:, THIN - 1 :: THIN] for name, values in draws.items()})
+    return {name: np.sum(drawn[name] < np.array([t[name] for t in truths]), axis=1) for name in drawn}
 
 
 def functionals(draws):
@@ -140,10 +142,10 @@ LONG = pytest.mark.evidence
     "law", [LAWS["wishart"], pytest.param(LAWS["gaussian"], marks=LONG)], ids=["wishart", "gaussian"]
 )
 def test_posterior_is_calibrated_on_data_from_the_model(law):
-    for name, found in ranks(effort(60, 200), law).items():
-        assert uniformity(found) > RARE, name
+    for name, counts in ranks(effort(60, 200), law).items():
+        assert uniformity(counts) > RARE, name
         # central 90 % intervals: ranks 1..18 of 0..19
-        covered = st.binomtest(int(np.sum((found >= 1) & (found <= 18))), len(found), 0.9)
+        covered = st.binomtest(int(np.sum((counts >= 1) & (counts <= 18))), len(counts), 0.9)
         assert covered.pvalue > RARE, name
 
 
@@ -152,9 +154,10 @@ def test_posterior_is_calibrated_on_data_from_the_model(law):
     ("name", "believed", "replications"),  # as few as the least that the calibration is tested with
     [("wishart", Wishart(D, 12.0, 0.3), 60), ("gaussian", Gaussian(D, 1.0), 200)],
 )
-def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is(name, believed, replications):
-    found = ranks(replications, LAWS[name], believed)
-    assert min(uniformity(each) for each in found.values()) < RARE
+def test_calibration_catches_understated_noise(name, believed, replications):
+    """The calibration catches a sampler that believes the noise to be smaller than it is."""
+    ranks_by_name = ranks(replications, LAWS[name], believed)
+    assert min(uniformity(each) for each in ranks_by_name.values()) < RARE
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The public posterior of average effects and their spread, against simulated tasks, and against laws in closed form."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ from scipy.stats import halfnorm, kstest, norm
 import mpmtl_prob as mp
 from mpmtl_prob import Reference
 from mpmtl_prob.inference import EffectsPrior, SharedEffects, Until, observed_effects, shared_effects
+from mpmtl_prob.inference.owner.effects import _Public
+from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.public.effects import _ACCEPTANCE
 from mpmtl_prob.inference.public.effects_draws import start_of
 from mpmtl_prob.models import effects as model
@@ -106,7 +108,7 @@ def drawn_noise(rng, law):
 
 
 def as_read(sigma, law, m=M, layout=LAYOUT):
-    """What the model reads of a noisy sum less the noise's mean: as :func:`observed_effects` has it of a release."""
+    """Return what the model reads of a noisy sum less its mean, as :func:`observed_effects` has it of a release."""
     release = mp.Release(
         sigma[None] + law.mean,
         (law,), m, layout.coordinates, mp.privacy.Guarantee(None, None, "a test"), "effects", "none", "", effects=layout,
@@ -133,7 +135,7 @@ def ranks(law, replications, *, structure="full", m=M, warmup=150, draws=19, thi
     """Ranks of true values among posterior draws: uniform where the posterior is right."""
     truths, data = simulated(law, replications, structure=structure, m=m)
     data = [believed(seen) for seen in data]
-    found, _ = chain_for_each(
+    posterior_draws, _ = chain_for_each(
         kernel(model.model_of(structure), _ACCEPTANCE),
         data,
         start=lambda seen: start_of(seen, structure),
@@ -141,11 +143,11 @@ def ranks(law, replications, *, structure="full", m=M, warmup=150, draws=19, thi
         draws=draws,
         thin=thin,
     )
-    return ranks_among(found, truths)
+    return ranks_among(posterior_draws, truths)
 
 
-def ranks_among(found, truths):
-    """Of true values, (replications,) by functional, among draws (replication, draw, ...)."""
+def ranks_among(posterior_draws, truths):
+    """Rank true values, (replications,) by functional, among draws (replication, draw, ...)."""
     of = lambda mu, Omega, level: {
         "mu": mu[..., 0],
         "length of mu": np.linalg.norm(mu, axis=-1),
@@ -153,7 +155,7 @@ def ranks_among(found, truths):
         "ratio": np.log(Omega[..., 0, 0] / Omega[..., 1, 1]),
         "accuracy": np.asarray(level).mean(axis=-1),
     }
-    drawn = of(found["mu"], found["Omega"], found["determined"])
+    drawn = of(posterior_draws["mu"], posterior_draws["Omega"], posterior_draws["determined"])
     true = of(*(np.array(part) for part in zip(*truths, strict=True)))
     return {name: (drawn[name] < true[name][:, None]).sum(axis=1) for name in drawn}
 
@@ -162,8 +164,8 @@ def ranks_among(found, truths):
     "noise", ["wishart", *(pytest.param(name, marks=pytest.mark.evidence) for name in ("gaussian", "little noise"))]
 )
 def test_posterior_is_calibrated_on_simulated_tasks(noise):
-    found = ranks(LAWS[noise], effort(40, 400))
-    assert min(uniformity(rank) for rank in found.values()) > 1e-3
+    ranks_by_name = ranks(LAWS[noise], effort(40, 400))
+    assert min(uniformity(rank) for rank in ranks_by_name.values()) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -171,17 +173,18 @@ def test_posterior_is_calibrated_on_simulated_tasks(noise):
     ["low_rank", *(pytest.param(name, marks=pytest.mark.evidence) for name in ("group_sparse", "diagonal"))],
 )
 def test_posterior_of_every_structure_is_calibrated(structure):
-    found = ranks(LAWS["wishart"], effort(20, 400), structure=structure)
-    assert min(uniformity(rank) for rank in found.values()) > 1e-3
+    ranks_by_name = ranks(LAWS["wishart"], effort(20, 400), structure=structure)
+    assert min(uniformity(rank) for rank in ranks_by_name.values()) > 1e-3
 
 
-def test_calibration_catches_a_likelihood_with_a_tenth_of_the_noise():
-    found = ranks(
+def test_calibration_catches_a_tenth_of_the_noise():
+    """The calibration catches a likelihood with a tenth of the noise."""
+    ranks_by_name = ranks(
         LAWS["wishart"],
         effort(20, 100),
         believed=lambda seen: seen._replace(noise_variance=seen.noise_variance / 100),
     )
-    assert min(uniformity(rank) for rank in found.values()) < 1e-3
+    assert min(uniformity(rank) for rank in ranks_by_name.values()) < 1e-3
 
 
 @lru_cache
@@ -202,15 +205,19 @@ def test_expected_second_moment_is_that_of_simulated_messages():
 
 
 @pytest.mark.parametrize(("outcome", "share"), [("number", 1 / 2), ("binary", 1 / 3)])
-def test_log_likelihood_is_the_normal_law_of_all_entries_together(outcome, share):
-    """Beside simulated sums: the mean and the whole covariance of the entries, by simulation, in a normal law.
+def test_log_likelihood_is_the_joint_normal_law_of_all_entries(outcome, share):
+    """The log likelihood is the normal law of all entries of the sum together.
+
+    Beside simulated sums: the mean and the whole covariance of the entries, by simulation, in a normal law.
 
     What is left is what scaling to length one leaves beyond first order, which is more where messages are longer: those of
     numbers, whose effects are a larger part of them.
     """
     layout = EffectsLayout(LAYOUT.coefficients, LAYOUT.reference, *CONSTANTS[outcome])
     (mu, Omega, accuracy), W = law_of_entries(layout)
-    D2, law, m = D + 2, LAWS["gaussian"], 200
+    D2 = D + 2
+    law = LAWS["gaussian"]
+    m = 200
     i, j = np.tril_indices(D2)
     products = W[i] * W[j]
     mean, covariance = m * products.mean(axis=1), m * np.cov(products) + law.sd**2 * np.diag(1.0 + (i == j))
@@ -239,8 +246,11 @@ def test_gradient_is_right_where_principal_axes_are_not_unique():
     assert np.allclose(slope(x), differences, rtol=1e-4, atol=1e-3)
 
 
-def test_sizes_of_the_spread_are_log_normal_whatever_their_coordinate():
-    """By quadrature over the coordinate: the law's weight, median and quartile."""
+def test_sizes_of_the_spread_are_log_normal():
+    """Sizes of the spread are log-normal, whatever coordinate they are sampled in.
+
+    By quadrature over the coordinate: the law's weight, median and quartile.
+    """
     prior = EffectsPrior(spread=0.4, spread_factor=3.0)
     sized = lambda: model._sizes(prior, 1)
 
@@ -290,15 +300,17 @@ def test_a_contrast_is_the_difference_of_its_effects(shared):
     assert np.isclose(contrast["mean"]["a less b"], table["mean"]["a"] - table["mean"]["b"])
 
 
-def test_the_covariance_of_a_release_of_effects_is_that_of_effects(shared):
-    found = mp.inference.shared_covariance(shared.release, warmup=200, progress_bar=False)
-    assert isinstance(found, SharedEffects)
-    assert np.array_equal(found.draws("Omega"), shared.draws("Omega"))
+def test_covariance_of_a_release_of_effects_is_that_of_effects(shared):
+    """The shared covariance of a release of effects is the covariance of effects."""
+    covariance = mp.inference.shared_covariance(shared.release, warmup=200, progress_bar=False)
+    assert isinstance(covariance, SharedEffects)
+    assert np.array_equal(covariance.draws("Omega"), shared.draws("Omega"))
     with pytest.raises(ValueError, match=r"structure: expected one of .full., .diagonal.*got .paper."):
         mp.inference.shared_covariance(shared.release, structure="paper")
 
 
-def test_shape_and_subspace_of_the_effects_are_those_of_omegas_draws(shared):
+def test_shape_and_subspace_are_those_of_omegas_draws(shared):
+    """The shape and the subspace of the effects are those of the draws of Omega."""
     Omega = shared.draws("Omega")
     assert np.allclose(shared.omega, np.mean([D * draw / np.trace(draw) for draw in Omega], axis=0))
     leading = shared.subspace(1)
@@ -344,8 +356,8 @@ def test_more_draws_go_on_from_where_chains_stopped(shared):
 
 
 def test_until_stops_as_soon_as_there_is_enough(shared):
-    found = shared_effects(shared.release, warmup=200, until=Until(ess=100), progress_bar=False)
-    assert found.num_draws < 300
+    stopped = shared_effects(shared.release, warmup=200, until=Until(ess=100), progress_bar=False)
+    assert stopped.num_draws < 300
 
 
 def test_arviz_reads_the_tree(shared):
@@ -363,8 +375,8 @@ def test_a_release_that_says_nothing_is_said_to_say_nothing():
         [rng.standard_normal((9, D)) for _ in range(12)], [rng.standard_normal(9) for _ in range(12)]
     )
     release = mp.release(tasks, 1e-3, reference=Reference.standard(2), unsafe_seed=0)
-    found = shared_effects(release, warmup=200, progress_bar=False)
-    assert "next to nothing of average effects" in str(found.diagnose())
+    posterior = shared_effects(release, warmup=200, progress_bar=False)
+    assert "next to nothing of average effects" in str(posterior.diagnose())
 
 
 def test_a_release_of_directions_has_no_average_effects(shared):
@@ -416,7 +428,7 @@ def of_two():
 
 
 def test_two_releases_say_more_than_one(of_two):
-    """Of two consortia of one kind: the log likelihood is the sum, so that variances are about half."""
+    """Two consortia of one kind have the sum of their log likelihoods, so that variances are about half."""
     _, first, second, both = of_two
     sd = [mp.inference.shared_effects(each, **SHORT).average_effects()["sd"].mean() for each in (first, second)]
     assert 0.55 < both.average_effects()["sd"].mean() / np.mean(sd) < 0.9
@@ -444,10 +456,30 @@ def test_two_releases_have_the_same_effects_and_an_accuracy_each():
     assert float(of_both) == pytest.approx(float(of_first + of_second) + prior, rel=1e-9)
 
 
-def test_owners_leave_their_message_out_of_their_own_release_alone(of_two):
-    tasks, *_, both = of_two
+def test_owners_leave_their_message_out_of_their_own_release(of_two):
+    """Owners leave their message out of the release that they are in, and of no other."""
+    tasks, first, second, both = of_two
+    public = _Public(both, 300)
+    log_weight, _ = public.leave_one_out(tasks)
+    v = as_sent(tasks, first)[:, 0]
+    accuracy = [both.draws(name)[public.pick] for name in model.ACCURACY]
+
+    @quickly
+    @partial(jax.vmap, in_axes=(None, None, 0, 0, 0))
+    def log_likelihood(seen, sigma, mu, Omega, accuracy):
+        return model.log_likelihood(seen._replace(sigma=sigma), mu, Omega, model.Accuracy(*accuracy))
+
+    def log_ratio(release):
+        """Compute log p(the release without the message | draw) - log p(the release | draw)."""
+        seen = observed_effects(release)
+        rest = seen._replace(num_tasks=seen.num_tasks - 1)
+        draws = public.mu, public.Omega, accuracy
+        return log_likelihood(rest, seen.sigma - np.outer(v, v), *draws) - log_likelihood(seen, seen.sigma, *draws)
+
+    of_own, of_other = (np.corrcoef(log_weight[0], log_ratio(release))[0, 1] for release in (first, second))
+    assert of_own > 0.99 > of_other
     own = mp.inference.task_posteriors(tasks, both)
-    assert own.diagnose()
+    assert own.to_arviz().attrs["own_message"] == "out"
     assert np.isfinite(own.W).all()
 
 

@@ -32,7 +32,7 @@ FAST = {"chains": 2, "warmup": 200, "draws": 200, "progress_bar": False}
 
 
 def arrays(value, trace):
-    """What a compiled function may return of a density and a model's trace."""
+    """Keep what a compiled function may return of a density and a model's trace."""
     return value, {
         k: {"value": site["value"]} for k, site in trace.items() if site["type"] in ("sample", "deterministic")
     }
@@ -151,7 +151,8 @@ CALIBRATED = {
         pytest.param("group_sparse", "gaussian", marks=pytest.mark.evidence),
     ],
 )
-def test_density_in_the_samplers_coordinates_is_the_joint_density_times_the_jacobian(structure, law):
+def test_density_of_coordinates_is_the_joint_times_the_jacobian(structure, law):
+    """The density in the sampler's coordinates is the joint density times the Jacobian."""
     rng, law = np.random.default_rng(1), LAWS[law]
     _, A = CALIBRATED[structure][1](rng)
     check_density(structure, law, law.sample(rng, A), rng)
@@ -168,7 +169,8 @@ def has_features_as_axes(observed):
     return bool(np.isin(observed.axes.basis, (0.0, 1.0)).all())
 
 
-def test_axes_are_the_features_unless_what_shows_lies_across_them():
+def test_axes_are_the_features_unless_signal_lies_across_them():
+    """The axes are the features unless what is visible lies across them."""
     axes = lambda clear: has_features_as_axes(observe(LAWS["wishart"].mean + clear, LAWS["wishart"], M, phi=PHI))
     assert axes(np.diag([50.0, 0.0, 0.0]))
     assert axes(np.diag([1.0, 0.5, 0.0]) + 0.3)  # nothing shows
@@ -178,8 +180,8 @@ def test_axes_are_the_features_unless_what_shows_lies_across_them():
 def sites(flat, shapes):
     """By name, of NumPy or of JAX."""
     sizes = [int(np.prod(shape)) for _, shape in shapes]
-    found = zip(shapes, sizes, np.cumsum(sizes), strict=True)
-    return {name: flat[end - size : end].reshape(shape) for (name, shape), size, end in found}
+    ends = zip(shapes, sizes, np.cumsum(sizes), strict=True)
+    return {name: flat[end - size : end].reshape(shape) for (name, shape), size, end in ends}
 
 
 @lru_cache
@@ -209,19 +211,19 @@ def check_density(structure, law, sigma, rng):
         flat = 0.7 * rng.standard_normal(sum(int(np.prod(shape)) for _, shape in shapes))
         jacobian, (value, trace) = evaluation(structure, shapes)(flat, observed)
         log_phi, A = float(trace["log_phi"]["value"]), np.asarray(trace["A"]["value"])
-        found = sites(flat, shapes)
-        log_lambda = np.log(np.logaddexp(0, found["size"])) - 0.5 * (log_phi - np.log(PHI))
+        site = sites(flat, shapes)
+        log_lambda = np.log(np.logaddexp(0, site["size"])) - 0.5 * (log_phi - np.log(PHI))
         if structure == "auto":  # Omega integrated out, by Bayes' rule at any Omega
-            kappa, Phi = inverse_wishart(group_sparse_omega(log_phi, log_lambda), found["z_kappa"])
+            kappa, Phi = inverse_wishart(group_sparse_omega(log_phi, log_lambda), site["z_kappa"])
             assert_allclose(np.diag(Phi), trace["prior_scale"]["value"])
             omega = np.cov(rng.standard_normal((D, 20)))
-            prior = st.norm.logpdf(found["z_kappa"]) + st.invwishart(kappa, Phi).logpdf(omega)
+            prior = st.norm.logpdf(site["z_kappa"]) + st.invwishart(kappa, Phi).logpdf(omega)
             prior -= st.invwishart(kappa + M, Phi + A).logpdf(omega)
         elif structure == "group_sparse":
             omega, prior = group_sparse_omega(log_phi, log_lambda), 0.0
             assert_allclose(np.diag(omega), trace["omega"]["value"])
         else:
-            G = observed.eigenvectors @ found["G"]
+            G = observed.eigenvectors @ site["G"]
             omega, prior = low_rank_omega(log_phi, log_lambda, G), st.norm.logpdf(G).sum()
             assert_allclose(omega, trace["Omega"]["value"])
         joint = (
@@ -232,14 +234,15 @@ def check_density(structure, law, sigma, rng):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 4), (3, 2), pytest.param(2, 2, marks=pytest.mark.evidence), (3, 5)])
-def test_contraction_reaches_the_unit_ball_with_the_jacobian_it_says(rows, columns):
+def test_contraction_reaches_the_unit_ball_with_its_jacobian(rows, columns):
+    """The contraction reaches the unit ball with the Jacobian that it reports."""
     Z = np.random.default_rng(0).standard_normal((rows, columns))
 
     @quickly
     @partial(jax.jacfwd, has_aux=True)
     def evaluate(flat):
-        found = contraction(flat.reshape(rows, columns))
-        return found[0].ravel(), found
+        contracted = contraction(flat.reshape(rows, columns))
+        return contracted[0].ravel(), contracted
 
     jacobian, (Y, log_jacobian, log_det) = evaluate(Z.ravel())
     assert_allclose(log_jacobian, np.linalg.slogdet(jacobian)[1])
@@ -252,7 +255,8 @@ ball = quickly(contraction)
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 @pytest.mark.parametrize("prior", latent_weights.PRIORS)
-def test_density_of_latent_weights_is_the_prior_times_the_noise_times_the_jacobian(prior, law):
+def test_density_of_latent_weights_has_prior_noise_and_jacobian(prior, law):
+    """The density of latent weights is the prior times the noise times the Jacobian."""
     rng = np.random.default_rng(2)
     W = rng.standard_normal((D, 4))
     sigma = law.sample(rng, W @ W.T)
@@ -302,8 +306,8 @@ def ranks(function, draw, start, tasks, replications, warmup=200, thin=10, seed=
         data.append(observe(sigma, believed or law, tasks, phi=PHI))
     # every draw is made and few are kept: so the program is that of `shared_covariance`
     draws, _ = chain_for_each(kernel(function), data, start=start, warmup=warmup, draws=19 * thin)
-    found = functionals(draws["A"][:, thin - 1 :: thin], draws["log_phi"][:, thin - 1 :: thin])
-    return {name: np.sum(found[name] < np.array([t[name] for t in truths]), axis=1) for name in found}
+    drawn = functionals(draws["A"][:, thin - 1 :: thin], draws["log_phi"][:, thin - 1 :: thin])
+    return {name: np.sum(drawn[name] < np.array([t[name] for t in truths]), axis=1) for name in drawn}
 
 
 def functionals(A, log_phi):
@@ -327,17 +331,18 @@ def functionals(A, log_phi):
     ],
 )
 def test_a_structure_is_calibrated_on_data_from_its_own_model(structure, law):
-    for name, found in ranks(*CALIBRATED[structure], 100, law=LAWS[law]).items():
-        assert uniformity(found) > RARE, (name, np.bincount(found, minlength=20))
+    for name, counts in ranks(*CALIBRATED[structure], 100, law=LAWS[law]).items():
+        assert uniformity(counts) > RARE, (name, np.bincount(counts, minlength=20))
         # central 90 % intervals: ranks 1..18 of 0..19
-        covered = st.binomtest(int(np.sum((found >= 1) & (found <= 18))), len(found), 0.9)
+        covered = st.binomtest(int(np.sum((counts >= 1) & (counts <= 18))), len(counts), 0.9)
         assert covered.pvalue > RARE, name
 
 
 @pytest.mark.evidence
-def test_calibration_catches_a_sampler_that_believes_the_noise_to_be_smaller_than_it_is():
-    found = ranks(*CALIBRATED["group_sparse"], 100, believed=Wishart(D, 14.0, 0.35))
-    assert min(uniformity(each) for each in found.values()) < RARE
+def test_calibration_catches_understated_noise():
+    """The calibration catches a sampler that believes the noise to be smaller than it is."""
+    ranks_by_name = ranks(*CALIBRATED["group_sparse"], 100, believed=Wishart(D, 14.0, 0.35))
+    assert min(uniformity(each) for each in ranks_by_name.values()) < RARE
 
 
 @pytest.fixture(scope="module")
@@ -348,12 +353,12 @@ def sparse_release():
 
 
 def test_group_sparse_finds_the_features_that_matter(sparse_release):
-    found = shared_covariance(sparse_release, structure="group_sparse", **FAST)
-    inclusion = found.to_arviz()["posterior/inclusion"].mean(("chain", "draw"))
+    posterior = shared_covariance(sparse_release, structure="group_sparse", **FAST)
+    inclusion = posterior.to_arviz()["posterior/inclusion"].mean(("chain", "draw"))
     assert inclusion.dims == ("feature",)
     assert inclusion[:2].min() > 0.9
     assert inclusion[2:].max() < inclusion[:2].min() - 0.2
-    assert_allclose(found.omega, np.diag(np.diag(found.omega)))
+    assert_allclose(posterior.omega, np.diag(np.diag(posterior.omega)))
 
 
 @pytest.fixture
@@ -364,9 +369,8 @@ def few():
 
 
 @pytest.mark.parametrize("structure", ["full", "paper"])
-def test_chains_for_fewer_tasks_than_features_start_where_there_is_a_slope_and_the_release_allows_them_to(
-    few, structure
-):
+def test_chains_of_few_tasks_start_at_an_allowed_point(few, structure):
+    """Chains for fewer tasks than features start where there is a slope and the release allows them to be."""
     read, seen = model_for(structure, few), starts.observed(few)
     value, slope = quickly(jax.value_and_grad(partial(potential_energy, read.model, (seen,), {})))(read.start)
     assert np.isfinite(value)
@@ -382,22 +386,23 @@ def test_chains_for_fewer_tasks_than_features_start_where_there_is_a_slope_and_t
 @pytest.mark.evidence
 @pytest.mark.parametrize("structure", ["full", "paper"])
 def test_fewer_tasks_than_features_have_a_posterior_too(few, structure):
-    found = shared_covariance(few, structure=structure, **FAST | {"draws": 50})
-    A = found.to_arviz()["posterior/A"].values
+    posterior = shared_covariance(few, structure=structure, **FAST | {"draws": 50})
+    A = posterior.to_arviz()["posterior/A"].values
     assert (np.linalg.eigvalsh(few.sigma[0] - A) > 0).all()
     assert np.linalg.matrix_rank(A, hermitian=True, tol=1e-8).max() == FEW
-    assert np.isfinite(found.omega).all()
+    assert np.isfinite(posterior.omega).all()
 
 
-def test_the_density_of_a_log_chi_square_keeps_its_digits_where_kappa_is_enormous():
+def test_log_chi_square_density_keeps_its_digits_at_huge_kappa():
+    """The density of a log chi-square keeps its digits where kappa is enormous."""
     log_density = quickly(latent_weights.log_density_of_log_chi2)
     for a in (0.7, 3.0, 29.9, 30.1, 500.0):
         x = np.array([-1.2, -0.3, 1e-4, 0.4])
         exact = st.chi2(2 * a).logpdf(2 * a * np.exp(x)) + np.log(2 * a) + x - 0.5 * np.log(a)
-        found = np.asarray(log_density(np.float64(a), x))
-        assert_allclose(found - found[2], exact - exact[2], rtol=1e-9, atol=1e-9)
-        assert_allclose(found, exact, atol=1e-5)  # and the constants on both sides of Stirling's series agree
+        value = np.asarray(log_density(np.float64(a), x))
+        assert_allclose(value - value[2], exact - exact[2], rtol=1e-9, atol=1e-9)
+        assert_allclose(value, exact, atol=1e-5)  # and the constants on both sides of Stirling's series agree
     y = np.array([-2.0, 0.0, 1.0, 1.5])  # in units of the spread it is normal there
     for a in (1e10, 1e32):
-        found = np.asarray(log_density(np.float64(a), y / np.sqrt(a)))
-        assert_allclose(found, st.norm.logpdf(y), atol=1e-4)
+        value = np.asarray(log_density(np.float64(a), y / np.sqrt(a)))
+        assert_allclose(value, st.norm.logpdf(y), atol=1e-4)

@@ -41,7 +41,7 @@ TWO_STRONG = 0.15 * STRONG @ STRONG.T + 0.003 * np.eye(D)
 
 
 def overlap(shape):
-    """How much of the two strong directions lies among the shape's first two axes."""
+    """Compute how much of the two strong directions lies among the shape's first two axes."""
     return float(((STRONG.T @ np.linalg.eigh(shape)[1][:, -2:]) ** 2).sum() / 2)
 
 

@@ -103,28 +103,31 @@ def test_weighted_points_are_those_of_chains(d, epsilon):
 def simulated_posteriors(replications):
     """Draws (replication, draw, ...) of simulated releases that weighted points will do for, and the truth behind these."""
     truths, data = simulated(LAWS["wishart"], replications)
-    found, true = [], []
+    usable, true = [], []
     for seed, (seen, truth) in enumerate(zip(data, truths, strict=True)):
         draws, weights = weighted_draws(
             model_of("full"), (seen, ()), start=start_of(seen, "full"), keep=KEPT, shape=(1, 19), wanted=100, seed=seed
         )
         if weights.bear(100):
-            found.append({name: values[0] for name, values in draws.items()})
+            usable.append({name: values[0] for name, values in draws.items()})
             true.append(truth)
-    return {k: np.stack([each[k] for each in found]) for k in found[0]}, true
+    return {k: np.stack([each[k] for each in usable]) for k in usable[0]}, true
 
 
-def test_weighted_points_are_calibrated_where_their_weights_bear_them():
-    """Which these are depends on the release alone, so that ranks are uniform among them too."""
-    found, true = simulated_posteriors(effort(30, 400))
+def test_weighted_points_are_calibrated_where_weights_suffice():
+    """Weighted points are calibrated wherever their weights are good enough to be used.
+
+    The choice of these releases depends on the releases alone, so that ranks are uniform among them too.
+    """
+    posteriors, true = simulated_posteriors(effort(30, 400))
     assert len(true) > 0.3 * effort(30, 400)
-    assert min(uniformity(rank) for rank in ranks_among(found, true).values()) > 1e-3
+    assert min(uniformity(rank) for rank in ranks_among(posteriors, true).values()) > 1e-3
 
 
 def test_calibration_catches_points_that_lie_too_close_together():
-    found, true = simulated_posteriors(effort(30, 400))
-    middle = found["mu"].mean(axis=1, keepdims=True)
-    ranks = ranks_among(found | {"mu": middle + 0.3 * (found["mu"] - middle)}, true)
+    posteriors, true = simulated_posteriors(effort(30, 400))
+    middle = posteriors["mu"].mean(axis=1, keepdims=True)
+    ranks = ranks_among(posteriors | {"mu": middle + 0.3 * (posteriors["mu"] - middle)}, true)
     assert uniformity(ranks["mu"]) < 1e-3
 
 

@@ -54,8 +54,8 @@ def moments(law):
 @quickly
 def with_slope(law, value):
     """log p of every value, and its gradient."""
-    found, back = jax.vjp(law.log_prob, value)
-    return found, back(jnp.ones_like(found))[0]
+    log_p, back = jax.vjp(law.log_prob, value)
+    return log_p, back(jnp.ones_like(log_p))[0]
 
 
 def slope(law, value):
@@ -71,8 +71,8 @@ def with_support(law, value):
 def with_derivatives(prior, W, rate, smoothing):
     """log p, its gradients in W and lambda, and its derivative along W itself, forwards."""
     log_prob = lambda W, rate: prior(rate, W.shape, smoothing=smoothing).log_prob(W)
-    found, gradients = jax.value_and_grad(log_prob, (0, 1))(W, rate)
-    return found, *gradients, jax.jvp(lambda W: log_prob(W, rate), (W,), (W,))[1]
+    log_p, gradients = jax.value_and_grad(log_prob, (0, 1))(W, rate)
+    return log_p, *gradients, jax.jvp(lambda W: log_prob(W, rate), (W,), (W,))[1]
 
 
 def spd(rng, d, df=None):
@@ -90,13 +90,14 @@ def test_one_task_and_one_feature_is_the_laplace_law(prior):
 
 def test_trace_norm_of_a_vector_is_the_group_laplace_law():
     W = np.random.default_rng(0).standard_normal((5, 1, 4))
-    found = log_prob(TraceNormPrior(1.3, (1, 4)), W)
-    assert_allclose(found, log_prob(GroupLaplace(1.3, (1, 4)), W), rtol=1e-12)
-    assert_allclose(log_prob(TraceNormPrior(1.3, (4, 1)), np.swapaxes(W, 1, 2)), found, rtol=1e-12)
+    log_p = log_prob(TraceNormPrior(1.3, (1, 4)), W)
+    assert_allclose(log_p, log_prob(GroupLaplace(1.3, (1, 4)), W), rtol=1e-12)
+    assert_allclose(log_prob(TraceNormPrior(1.3, (4, 1)), np.swapaxes(W, 1, 2)), log_p, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("d", "m"), [(2, 2), (2, 5), (7, 2)])
-def test_trace_norm_integral_agrees_with_quadrature_over_two_singular_values(d, m):
+def test_trace_norm_integral_agrees_with_quadrature(d, m):
+    """The integral over the trace norm agrees with quadrature over two singular values."""
     n = max(d, m)
     density = lambda b, a: (a * b) ** (n - 2) * (b**2 - a**2) * np.exp(-a - b)
     integral = dblquad(density, 0, 60, lambda a: a, 90, epsabs=0, epsrel=1e-9)[0]
@@ -118,7 +119,8 @@ def test_trace_norm_is_normalised_by_importance_sampling(d, m):
     assert error < 0.02 * expected
 
 
-def test_trace_norm_integral_keeps_its_digits_at_the_size_of_real_problems(monkeypatch):
+def test_trace_norm_integral_keeps_its_digits_at_real_sizes(monkeypatch):
+    """The integral over the trace norm keeps its digits at the size of real problems."""
     from mpmtl_prob.models import normaliser
 
     coarse = normaliser._log_singular_value_integral(27, 112)
@@ -191,15 +193,16 @@ def prox(prior, W, threshold):
         *((prior, (3, 5), "float32") for prior in NORMS),
     ],
 )
-def test_smoothed_gradient_is_that_of_the_moreau_envelope_and_the_value_is_exact(prior, shape, precision):
+def test_smoothed_gradient_is_the_moreau_envelopes(prior, shape, precision):
+    """The smoothed gradient is that of the Moreau envelope, and the value is exact."""
     W = np.random.default_rng(3).standard_normal(shape).astype(precision)
     rate, gamma = np.asarray(1.4, precision), np.asarray(0.8, precision)
     rtol = 2e-4 if precision == "float32" else 1e-9
-    value, found, _, along = with_derivatives(prior, W, rate, gamma)
-    assert found.dtype == precision
+    value, gradient, _, along = with_derivatives(prior, W, rate, gamma)
+    assert gradient.dtype == precision
     assert_allclose(value, log_prob(prior(rate, shape), W), rtol=rtol)
     expected = -(W - prox(prior, W.astype("float64"), gamma * rate)) / gamma
-    assert_allclose(found, expected, rtol=rtol, atol=rtol)
+    assert_allclose(gradient, expected, rtol=rtol, atol=rtol)
     assert_allclose(along, np.sum(expected * W), rtol=rtol)
 
 
@@ -228,11 +231,11 @@ def test_priors_batch_and_are_pytrees(prior):
     assert law.event_shape == (2, 3)
     W = np.random.default_rng(5).standard_normal((7, 2, 1, 2, 3))
     one = prior(1.0, (2, 3), smoothing=0.1)
-    (found, along), (alone, its) = with_slope(law, W), with_slope(one, np.asarray(W)[:, 1, 0])
-    assert_allclose(np.asarray(found)[:, 1, 0], alone, rtol=1e-10)
+    (log_p, along), (alone, its) = with_slope(law, W), with_slope(one, np.asarray(W)[:, 1, 0])
+    assert_allclose(np.asarray(log_p)[:, 1, 0], alone, rtol=1e-10)
     assert_allclose(np.asarray(along)[:, 1, 0], its, rtol=1e-9)
     leaves, structure = jax.tree.flatten(law)
-    assert_allclose(with_slope(jax.tree.unflatten(structure, leaves), W)[0], found)
+    assert_allclose(with_slope(jax.tree.unflatten(structure, leaves), W)[0], log_p)
 
 
 def test_bad_shapes_and_rates_are_named():
@@ -273,7 +276,8 @@ def test_shifted_wishart_draws_have_its_moments():
         assert st.kstest((draws[:, i, 1, 1, 1] - law.loc[1, 1, 1]) / 0.5, st.chi2(df).cdf).pvalue > RARE
 
 
-def test_shifted_wishart_outside_its_support_is_minus_infinity_with_finite_gradients():
+def test_shifted_wishart_has_finite_gradients_off_its_support():
+    """Outside its support the shifted Wishart law is minus infinity with finite gradients."""
     d = 3
     density = lambda sigma, loc, df, scale: ShiftedWishart(loc, df, scale, validate_args=False).log_prob(sigma)
     both, sigma = quickly(jax.value_and_grad(density, (0, 1, 2, 3))), 2 * np.eye(d)
@@ -290,18 +294,19 @@ def test_shifted_wishart_batches():
     loc = np.asarray(law.loc)
     draws = loc + np.array([[spd(rng, 3) for _ in range(4)] for _ in range(5)]).reshape(5, 2, 2, 3, 3)
     one = ShiftedWishart(loc[1], 9.0, 0.5)
-    found, inside = with_support(law, draws)
+    log_p, inside = with_support(law, draws)
     below = draws[:, 1, 1].copy()
     below[0] = loc[1] - np.eye(3)
     alone, kept = with_support(one, below)
-    assert_allclose(np.asarray(found)[1:, 1, 1], alone[1:], rtol=1e-12)
+    assert_allclose(np.asarray(log_p)[1:, 1, 1], alone[1:], rtol=1e-12)
     leaves, structure = jax.tree.flatten(law)
-    assert_allclose(with_support(jax.tree.unflatten(structure, leaves), draws)[0], found)
+    assert_allclose(with_support(jax.tree.unflatten(structure, leaves), draws)[0], log_p)
     assert inside.all()
     assert kept.tolist() == [False, True, True, True, True]
 
 
-def test_shifted_gaussian_has_independent_entries_on_and_below_the_diagonal():
+def test_shifted_gaussian_has_independent_lower_entries():
+    """The shifted Gaussian law has independent entries on and below the diagonal."""
     d, sd = 3, 0.7
     loc = spd(np.random.default_rng(0), d)
     law = ShiftedGaussian(loc, sd)
@@ -316,7 +321,8 @@ def test_shifted_gaussian_has_independent_entries_on_and_below_the_diagonal():
 
 
 @pytest.mark.parametrize("make", [positive_definite_above, between_zero_and])
-def test_unconstrained_coordinates_fill_the_set_with_the_right_jacobian(make):
+def test_unconstrained_coordinates_have_the_right_jacobian(make):
+    """Unconstrained coordinates fill the set, with the right Jacobian."""
     d, rng = 3, np.random.default_rng(5)
     bound = spd(rng, d)
     constraint = make(bound)
@@ -357,8 +363,8 @@ def test_determinant_of_matrix_beta_draws_is_a_product_of_betas():
     # |B| is a product of independent Beta(a - i/2, b), so its moments are ratios of beta functions
     for power in (0.5, 1.0, 2.0):
         expected = np.exp(sum(betaln(a - i / 2 + power, b) - betaln(a - i / 2, b) for i in range(d)))
-        found = np.exp(power * log_det)
-        assert abs(found.mean() - expected) < FAR * found.std() / np.sqrt(len(found))
+        powers = np.exp(power * log_det)
+        assert abs(powers.mean() - expected) < FAR * powers.std() / np.sqrt(len(powers))
     assert_allclose(draws.mean(0), MatrixBeta(a, b, upper).mean, atol=0.03 * np.trace(upper))
 
 

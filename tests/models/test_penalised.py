@@ -61,7 +61,8 @@ def test_mode_is_the_deterministic_optimum(model, tasks):
     assert_allclose(best - density(model, data, W=other), expected, rtol=1e-9)
 
 
-def test_low_rank_sparse_has_the_density_of_the_sum_of_two_penalties(tasks):
+def test_low_rank_sparse_has_the_density_of_two_penalties(tasks):
+    """The low-rank-plus-sparse model has the density of the sum of two penalties."""
     data = penalised.observe(models.low_rank_sparse, tasks, rate=2.0, rate_own=3.0, sigma=0.5, precondition=False)
     rng = np.random.default_rng(2)
     draws = rng.standard_normal((2, 2, 4, 12))

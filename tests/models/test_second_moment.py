@@ -29,7 +29,9 @@ def weight():
     return np.random.default_rng(1).standard_normal((4, 4))
 
 
-def test_an_inverse_and_its_derivatives_are_those_of_plain_algebra(factor, weight):
+def test_inverse_and_derivatives_are_those_of_plain_algebra(factor, weight):
+    """An inverse and its derivatives are those of plain algebra."""
+
     def ours(L):
         inverse, log_det = inverse_and_log_det(L @ L.T)
         return jnp.sum(weight * inverse) + log_det**2
@@ -61,7 +63,8 @@ def test_the_inverse_of_a_triangle_too(factor, weight):
     assert_allclose(gradient, np.tril(-inverse.T @ (2 * weight * inverse) @ inverse.T), atol=1e-12)
 
 
-def test_what_stands_far_above_gaussian_noise_is_the_centre_of_the_coordinates():
+def test_signal_far_above_gaussian_noise_is_the_centre():
+    """A signal far above Gaussian noise is the centre of the coordinates."""
     A = np.diag([900.0, 4000.0, 100.0]) + 50.0
     shown = observe(A, Gaussian(3, 1e-3), 10, phi=1.0).free.features
     assert np.argmax(shown.basis, axis=0).tolist() == [1, 0, 2]  # largest first
@@ -78,8 +81,11 @@ def test_of_what_gaussian_noise_hides_nothing_is_said(size):
     assert np.isfinite(shown.log_size).all()
 
 
-def test_behind_gaussian_noise_that_hides_all_a_second_moment_goes_with_omega():
-    law, m, root = Gaussian(3, 1e6), 10, np.array([[3.0, 0.0, 0.0], [2.0, 1.0, 0.0], [-1.0, 4.0, 0.5]])
+def test_behind_loud_gaussian_noise_a_moment_follows_omega():
+    """Behind Gaussian noise that hides everything, the second moment moves with Omega."""
+    law = Gaussian(3, 1e6)
+    m = 10
+    root = np.array([[3.0, 0.0, 0.0], [2.0, 1.0, 0.0], [-1.0, 4.0, 0.5]])
     observed, prior = observe(np.diag([3.0, 2.0, 1.0]), law, m, phi=1.0), m * root @ root.T
     rest = seed(substitute(rotated_second_moment, data=at_rest(observed)), 0)
     Q = observed.free.directions.basis
@@ -103,17 +109,20 @@ def along_the_release(scale):
     program = quickly(
         lambda sites: constrain_fn(model.few_directions, (observed, 2), {}, sites, return_deterministic=True)["A"]
     )
-    found = (100 * suggested(observed), program(start), program(higher))
-    return [V.T @ np.asarray(A) @ V for A in found]
+    second_moments = (100 * suggested(observed), program(start), program(higher))
+    return [V.T @ np.asarray(A) @ V for A in second_moments]
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 100.0])
-def test_chains_of_a_low_rank_start_at_the_second_moment_that_the_release_suggests(scale):
+def test_low_rank_chains_start_at_the_suggested_moment(scale):
+    """Chains of the low-rank structure start at the second moment that the release suggests."""
     expected, start, _ = along_the_release(scale)
     assert_allclose(start, expected, atol=1e-8)
 
 
-def test_a_second_moment_follows_omega_only_where_the_noise_hides_it():
+def test_a_moment_follows_omega_only_where_noise_hides_it():
+    """The second moment follows Omega only where the noise hides it."""
+
     def moved(scale):
         _, start, higher = along_the_release(scale)
         return np.diagonal(higher) / np.diagonal(start)

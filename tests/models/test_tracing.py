@@ -1,4 +1,4 @@
-"""What is traced is clean: no number changes its type unasked, and no traced value outlives its trace.
+"""Tracing is clean: no number changes its type unasked, and no traced value outlives its trace.
 
 Under strict promotion a product of whole numbers and doubles, of single and double precision, is an error: each is a place
 where half the digits could go unseen. A leaked tracer is a value that a sampler kept from the making of its program.

@@ -1,4 +1,4 @@
-"""What one release gives away: the closed forms against quadrature, Monte Carlo and reference figures."""
+"""Privacy loss of one release: the closed forms against quadrature, Monte Carlo and reference figures."""
 
 import json
 from dataclasses import replace
@@ -41,10 +41,10 @@ def by_definition(epsilon, shape, theta, direction, *, exactly=False):
             return 0.0
         edge = 1 / -mpmath.expm1(-level / (k - 1))
         if direction == "add":
-            found = below(edge) - mpmath.exp(eps) * below(edge - 1)
+            excess = below(edge) - mpmath.exp(eps) * below(edge - 1)
         else:
-            found = above(edge - 1) - mpmath.exp(eps) * above(edge)
-        return found if exactly else float(found)
+            excess = above(edge - 1) - mpmath.exp(eps) * above(edge)
+        return excess if exactly else float(excess)
 
 
 def reference():
@@ -56,11 +56,11 @@ def reference():
 @pytest.mark.parametrize(("shape", "theta"), [pair for pair in K_THETA if pair[0] > 1])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 3.0])
 def test_closed_forms_agree_with_fifty_digits(shape, theta, epsilon):
-    for direction, found in (
+    for direction, closed_form in (
         ("add", delta_add(epsilon, shape, theta)),
         ("remove", delta_remove(epsilon, shape, theta)),
     ):
-        assert found == pytest.approx(by_definition(epsilon, shape, theta, direction), rel=1e-10, abs=1e-16)
+        assert closed_form == pytest.approx(by_definition(epsilon, shape, theta, direction), rel=1e-10, abs=1e-16)
 
 
 def by_integration(epsilon, shape, theta):
@@ -75,12 +75,15 @@ def by_integration(epsilon, shape, theta):
 
 
 @pytest.mark.parametrize("deviations", [3.0, 4.6, 6.0])
-def test_delta_is_right_up_to_the_largest_shape_and_laws_beyond_are_refused(deviations):
+def test_delta_is_right_up_to_the_largest_shape(deviations):
+    """Delta is right up to the largest shape parameter, and laws beyond it are refused."""
     largest = Wishart(3, 2 + 2 * LARGEST_SHAPE, 1.0)
     for mu in (0.3, 3.0):  # Gamma noise of so large a k is next to Gaussian noise of so many standard deviations
-        shape, theta, epsilon = LARGEST_SHAPE, 1 / (mu * np.sqrt(LARGEST_SHAPE)), mu * (deviations + mu / 2)
-        found = compute_delta(epsilon, replace(largest, scale=theta / 2), "zero_out")
-        assert found == pytest.approx(by_integration(epsilon, shape, theta), rel=1e-9)
+        shape = LARGEST_SHAPE
+        theta = 1 / (mu * np.sqrt(LARGEST_SHAPE))
+        epsilon = mu * (deviations + mu / 2)
+        delta = compute_delta(epsilon, replace(largest, scale=theta / 2), "zero_out")
+        assert delta == pytest.approx(by_integration(epsilon, shape, theta), rel=1e-9)
     for df in (2.1 + 2 * LARGEST_SHAPE, 1e12, 2e34, 1e300):
         with pytest.raises(ValueError, match=r"^df: expected at most num_features - 1 \+ 4e5 = 400002, beyond which"):
             Wishart(3, df, 1.0)
@@ -88,7 +91,9 @@ def test_delta_is_right_up_to_the_largest_shape_and_laws_beyond_are_refused(devi
 
 def test_beyond_the_largest_shape_scipys_tails_are_too_small():
     """The closed form is right there; the masses of which rounds are composed would not be."""
-    epsilon, shape, theta = 3.0 * (5 + 1.5), 1e8, 1 / (3.0 * np.sqrt(1e8))
+    epsilon = 3.0 * (5 + 1.5)
+    shape = 1e8
+    theta = 1 / (3.0 * np.sqrt(1e8))
     exact = by_integration(epsilon, shape, theta)
     assert delta_add(epsilon, shape, theta) == pytest.approx(exact, rel=1e-9)
     x = 1 / -np.expm1(-(epsilon + 1 / theta) / (shape - 1))
@@ -110,21 +115,23 @@ def test_no_closed_form_is_below_the_truth_by_a_last_digit(epsilon):
 
 def test_a_probability_is_rounded_up_and_known_to_enough_bits():
     for denominator in range(3, 200, 2):
-        found = Fraction(rounded_up(lambda denominator=denominator: arb(1) / denominator))
-        assert Fraction(1, denominator) < found < Fraction(1, denominator) * (1 + Fraction(1, 2**51))
+        probability = Fraction(rounded_up(lambda denominator=denominator: arb(1) / denominator))
+        assert Fraction(1, denominator) < probability < Fraction(1, denominator) * (1 + Fraction(1, 2**51))
     assert rounded_up(lambda: (arb(1) + arb(2) ** -300) - 1) == 2.0**-300  # lost in fewer bits
     assert rounded_up(lambda: arb(2) ** -3000) == 5e-324
     assert rounded_up(lambda: arb(0)) == 0
     assert rounded_up(lambda: arb(0, 2)) == 1
 
 
-def test_calibrated_noise_keeps_the_smallest_promise_to_the_last_digit():
+def test_calibrated_noise_keeps_the_smallest_promise():
+    """Calibrated noise keeps the smallest promise to the last digit."""
     law = calibrate(1e-6, 1e-9, 4, adjacency="zero_out")
     for direction in ("add", "remove"):
         assert by_definition(1e-6, law.shape, law.theta, direction, exactly=True) <= 1e-9
 
 
-def test_upper_tails_keep_the_digits_that_one_minus_lower_tails_lose():
+def test_upper_tails_keep_the_digits_that_lower_tails_lose():
+    """Upper tails keep the digits that one minus a lower tail loses."""
     for shape, theta, epsilon in ((3.0, 0.3, 3.0), (48.0, 1.0, 0.5)):
         exact = by_definition(epsilon, shape, theta, "remove")
         assert delta_remove(epsilon, shape, theta) == pytest.approx(exact, rel=1e-11, abs=0)
@@ -138,14 +145,14 @@ def test_upper_tails_keep_the_digits_that_one_minus_lower_tails_lose():
 def test_closed_forms_reproduce_the_reference_figures():
     for row in reference()["single"]:
         shape, theta, epsilon = row["k"], row["theta"], row["epsilon"]
-        for direction, found in (
+        for direction, delta in (
             ("add", delta_add(epsilon, shape, theta)),
             ("remove", delta_remove(epsilon, shape, theta)),
         ):
             expected = row[f"delta_{direction}"]
-            if found != pytest.approx(expected, rel=1e-9, abs=0):  # the reference subtracts numbers near 1
-                assert expected == pytest.approx(found, rel=0, abs=2 * ROUNDED)  # theta counts as smaller by that
-                assert found == pytest.approx(
+            if delta != pytest.approx(expected, rel=1e-9, abs=0):  # the reference subtracts numbers near 1
+                assert expected == pytest.approx(delta, rel=0, abs=2 * ROUNDED)  # theta counts as smaller by that
+                assert delta == pytest.approx(
                     by_definition(epsilon, shape, theta, direction), rel=1e-9, abs=2 * ROUNDED
                 )
         replaced = compute_delta(epsilon, Wishart(2, 1 + 2 * shape, theta / 2), "replace")
@@ -160,7 +167,8 @@ def test_pinned_figures():
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_the_papers_noise_has_delta_one_minus_exp_minus_eps_at_every_finite_eps(epsilon):
+def test_the_papers_noise_has_the_same_large_delta_at_every_eps(epsilon):
+    """The papers' noise has delta = 1 - exp(-eps) at every finite eps."""
     for at in (0.0, epsilon, 10 * epsilon, 100.0):
         assert delta_add(at, 1.0, 1 / epsilon) == pytest.approx(-np.expm1(-epsilon), rel=1e-12)
 
@@ -175,13 +183,13 @@ def test_closed_forms_agree_with_monte_carlo(shape, theta):
     def log_ratio(x):
         return stats.gamma.logpdf(x, shape, scale=theta) - stats.gamma.logpdf(x - 1, shape, scale=theta)
 
-    for p, q, sign, found in (
+    for p, q, sign, closed_form in (
         (absent, present, 1, delta_add(epsilon, shape, theta)),
         (present, absent, -1, delta_remove(epsilon, shape, theta)),
     ):
         inside_p, inside_q = (np.mean(sign * log_ratio(x) > epsilon) for x in (p, q))
         error = np.sqrt(inside_p * (1 - inside_p) / n + np.exp(2 * epsilon) * inside_q * (1 - inside_q) / n)
-        assert abs(inside_p - np.exp(epsilon) * inside_q - found) < FAR * error + 1e-12
+        assert abs(inside_p - np.exp(epsilon) * inside_q - closed_form) < FAR * error + 1e-12
 
 
 laws = st.tuples(st.floats(1.0, 96.0), st.floats(0.05, 50.0))
@@ -226,7 +234,8 @@ def test_k_near_one_approaches_the_exponential_case(theta, epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
-def test_many_degrees_of_freedom_approach_gaussian_noise_of_the_same_variance(epsilon):
+def test_many_degrees_of_freedom_approach_gaussian_noise(epsilon):
+    """Wishart noise with many degrees of freedom approaches Gaussian noise of the same variance."""
     gap = []
     for shape in (1e3, 1e5, 1e7):
         theta = 1 / np.sqrt(shape)  # the Gamma noise has variance 1

@@ -54,19 +54,20 @@ SIZES = pytest.mark.parametrize(
 @SIZES
 @pytest.mark.parametrize("view", [views.billboard(), views.others(), views.coalition(40)], ids=lambda view: view.name)
 def test_the_support_gives_the_papers_mechanism_away(epsilon, d, view):
-    found = audit.support(
+    report = audit.support(
         PaperWishart(d, epsilon), Bound(epsilon, 0.0, "zero_out"), view=view, num_tasks=60, progress_bar=False, exact=False,
         confidence=SURE, trials=effort(3000 if epsilon < 1 else 2000, 3000),
     )  # fmt: skip
     truth = -np.expm1(-epsilon)
-    assert truth in found.delta_at(epsilon, threshold=0.5)
-    assert found.present.sum() == 0  # never a false alarm
-    assert found.broken
-    assert "BROKEN" in repr(found)
+    assert truth in report.delta_at(epsilon, threshold=0.5)
+    assert report.present.sum() == 0  # never a false alarm
+    assert report.broken
+    assert "BROKEN" in repr(report)
 
 
 @SIZES
-def test_the_support_gives_it_away_at_the_papers_own_delta_on_school_too(epsilon, d):
+def test_the_support_attack_works_at_the_papers_delta_on_school(epsilon, d):
+    """The support gives the papers' noise away at the papers' own delta on the School data too."""
     claim = Bound(epsilon, 1.5e-3, "zero_out")
     assert audit.support(PaperWishart(d, epsilon), claim, trials=3000, progress_bar=False, exact=False).broken
 
@@ -75,17 +76,17 @@ def test_the_support_gives_it_away_at_the_papers_own_delta_on_school_too(epsilon
 def test_no_audit_breaks_the_repaired_mechanism(d):
     law = repaired(d)
     options = {"trials": effort(3000, 5000), "progress_bar": False, "exact": False, "num_tasks": 45}
-    found = [
+    reports = [
         test(law, PROMISE, view=view, **options)
         for test in (audit.support, audit.likelihood_ratio, audit.tracing)
         for view in (views.billboard(), views.others())
     ]
-    found += [
+    reports += [
         test(law, PROMISE, view=view, **options)
         for test in (audit.support, audit.tracing)
         for view in (views.single(), views.coalition(2))
     ]
-    assert [repr(one) for one in found if one.broken] == []
+    assert [repr(one) for one in reports if one.broken] == []
 
 
 @pytest.mark.parametrize(
@@ -100,32 +101,33 @@ def test_no_audit_breaks_the_repaired_mechanism(d):
     ],
     ids=lambda law: f"{law.kind} {law.num_features}",
 )
-def test_the_likelihood_ratio_touches_the_proved_curve_and_stays_under_it(law):
-    found = audit.likelihood_ratio(
+def test_the_likelihood_ratio_touches_the_proved_curve(law):
+    """The likelihood ratio touches the proved curve and stays under it."""
+    report = audit.likelihood_ratio(
         law, audit.own_claim(law, adjacency="zero_out"), progress_bar=False, exact=False, confidence=SURE
     )
     curve = profile((law,), "zero_out")
     for epsilon in (0.0, 0.2, 0.5, 1.0):
-        assert curve.add(epsilon) in found.delta_at(epsilon)
-        assert curve.remove(epsilon) in found.delta_at(epsilon, direction="remove")
-    fpr, tpr = found.roc()
-    band = np.sqrt(np.log(2 / 1e-8) / (2 * len(found.absent)))  # Dvoretzky, Kiefer, Wolfowitz: the whole curve at once
-    proved = audit.proved_power(found.mechanisms, np.minimum(fpr + band, 1.0), "zero_out")
+        assert curve.add(epsilon) in report.delta_at(epsilon)
+        assert curve.remove(epsilon) in report.delta_at(epsilon, direction="remove")
+    fpr, tpr = report.roc()
+    band = np.sqrt(np.log(2 / 1e-8) / (2 * len(report.absent)))  # Dvoretzky, Kiefer, Wolfowitz: the whole curve at once
+    proved = audit.proved_power(report.mechanisms, np.minimum(fpr + band, 1.0), "zero_out")
     assert np.all(tpr - band <= proved)
     fpr, tpr = fpr[1:], tpr[1:]  # the curve leaves the axis where the first test does
-    assert np.all(tpr + band >= audit.proved_power(found.mechanisms, np.maximum(fpr - band, 0.0), "zero_out") - 5e-3)
+    assert np.all(tpr + band >= audit.proved_power(report.mechanisms, np.maximum(fpr - band, 0.0), "zero_out") - 5e-3)
 
 
 def test_rounds_together_touch_the_composed_curve():
     rounds = (repaired(3, 0.5), Wishart(3, 12.0, 1.5), Gaussian(3, 2.5))
-    found = audit.likelihood_ratio(
+    report = audit.likelihood_ratio(
         rounds, Bound(3.0, 0.05, "zero_out"), progress_bar=False, exact=False, confidence=SURE
     )
     curve = profile(rounds, "zero_out")
     for epsilon in (0.0, 0.3, 1.0):
-        assert curve.add(epsilon) in found.delta_at(epsilon)
-        assert curve.remove(epsilon) in found.delta_at(epsilon, direction="remove")
-    assert not found.broken
+        assert curve.add(epsilon) in report.delta_at(epsilon)
+        assert curve.remove(epsilon) in report.delta_at(epsilon, direction="remove")
+    assert not report.broken
 
 
 @pytest.mark.parametrize(
@@ -139,27 +141,29 @@ def test_rounds_together_touch_the_composed_curve():
     ],
     ids=lambda laws: " ".join(law.kind for law in laws),
 )
-def test_a_replacement_touches_the_theorems_curve_and_stays_under_it(laws):
-    found = audit.likelihood_ratio(
+def test_a_replacement_touches_the_theorems_curve(laws):
+    """Replacing a task touches the theorem's curve and stays under it."""
+    report = audit.likelihood_ratio(
         laws, audit.own_claim(laws, adjacency="replace"), progress_bar=False, exact=False, confidence=SURE
     )
     curve = profile(laws, "replace")
     slack = 5e-3  # what the theorem gives up at k = 96, and the grid of a composition
     for epsilon in (0.0, 0.2, 0.5, 1.0):
         for direction in ("add", "remove"):
-            measured = found.delta_at(epsilon, direction=direction)
+            measured = report.delta_at(epsilon, direction=direction)
             assert measured.lower <= getattr(curve, direction)(epsilon) <= measured.upper + slack
-    fpr, tpr = found.roc()
-    band = np.sqrt(np.log(2 / 1e-8) / (2 * len(found.absent)))
-    assert np.all(tpr - band <= audit.proved_power(found.mechanisms, np.minimum(fpr + band, 1.0), "replace"))
-    touched = audit.proved_power(found.mechanisms, np.maximum(fpr[1:] - band, 0.0), "replace") - slack
+    fpr, tpr = report.roc()
+    band = np.sqrt(np.log(2 / 1e-8) / (2 * len(report.absent)))
+    assert np.all(tpr - band <= audit.proved_power(report.mechanisms, np.minimum(fpr + band, 1.0), "replace"))
+    touched = audit.proved_power(report.mechanisms, np.maximum(fpr[1:] - band, 0.0), "replace") - slack
     assert np.all(tpr[1:] + band >= touched)
-    assert not found.broken
+    assert not report.broken
 
 
 @pytest.mark.parametrize("law", [Wishart(3, 2 + 2 * 4.0, 0.5), PaperWishart(3, 0.7), Quantile(2.0)])
-def test_where_the_theorem_gives_something_up_a_replacement_stays_under_its_curve(law):
-    found = audit.likelihood_ratio(
+def test_a_replacement_stays_under_a_loose_curve(law):
+    """A replacement stays under the theorem's curve where the theorem gives something up."""
+    report = audit.likelihood_ratio(
         law,
         audit.own_claim(law, adjacency="replace"),
         trials=effort(3000, 5000),
@@ -169,9 +173,9 @@ def test_where_the_theorem_gives_something_up_a_replacement_stays_under_its_curv
     )
     curve = profile((law,), "replace")
     for epsilon in (0.0, 0.5, 1.0):
-        assert found.delta_at(epsilon).lower <= curve.add(epsilon)
-        assert found.delta_at(epsilon, direction="remove").lower <= curve.remove(epsilon)
-    assert not found.broken
+        assert report.delta_at(epsilon).lower <= curve.add(epsilon)
+        assert report.delta_at(epsilon, direction="remove").lower <= curve.remove(epsilon)
+    assert not report.broken
 
 
 def test_a_replacement_shows_more_than_a_zeroed_task_does():
@@ -179,10 +183,10 @@ def test_a_replacement_shows_more_than_a_zeroed_task_does():
     law = Wishart(3, 2 + 2 * 96, 0.1)
     promise = profile((law,), "zero_out").delta(0.0)
     for adjacency, more in (("zero_out", False), ("replace", True)):
-        found = audit.likelihood_ratio(
+        report = audit.likelihood_ratio(
             law, Bound(1.0, 0.05, adjacency), progress_bar=False, exact=False, confidence=SURE
         )
-        assert (found.delta_at(0.0).lower > promise) == more
+        assert (report.delta_at(0.0).lower > promise) == more
 
 
 @pytest.mark.parametrize("test", [audit.support, audit.likelihood_ratio, audit.tracing])
@@ -192,7 +196,8 @@ def test_no_audit_breaks_what_is_calibrated_for_a_replacement(test):
         assert not test(law, promise, view=view, trials=3000, progress_bar=False, exact=False, confidence=SURE).broken
 
 
-def test_a_tenth_of_the_noise_that_a_replacement_needs_is_found_out():
+def test_a_tenth_of_the_noise_is_found_out():
+    """An audit finds out a tenth of the noise that a replacement needs."""
     law, promise = calibrate(1.0, 1e-3, 5), Bound(1.0, 1e-3, "replace")
     tenth = Wishart(5, law.df, law.scale / 10)
     assert audit.likelihood_ratio(tenth, promise, trials=3000, progress_bar=False, exact=False, confidence=SURE).broken
@@ -211,7 +216,8 @@ FEW = 10  # features where not one entry of any release may show anything: exact
 
 
 @pytest.mark.parametrize("least", [calibrate, calibrate_gaussian], ids=["Wishart", "Gaussian"])
-def test_a_sum_of_doubles_shows_what_was_added_and_one_on_the_lattice_does_not(least):
+def test_sums_of_doubles_leak_and_lattice_sums_do_not(least):
+    """A sum of doubles shows what was added, and a sum on the lattice does not."""
     claim, options = Bound(0.1, 1.46e-3, "replace"), {"trials": 100, "progress_bar": False}
     doubles = audit.representable(least(0.1, 1.46e-3, 27), claim, exact=False, num_tasks=139, **options)
     assert doubles.absent.min() > 0 > doubles.present.max()  # the data set is named, every time
@@ -222,7 +228,8 @@ def test_a_sum_of_doubles_shows_what_was_added_and_one_on_the_lattice_does_not(l
     assert not lattice.broken
 
 
-def test_another_order_of_summation_hides_little_in_doubles_and_is_nothing_on_the_lattice():
+def test_summation_order_hides_little_in_doubles():
+    """Another order of summation hides little in doubles and changes nothing on the lattice."""
     claim, options = Bound(0.1, 1.46e-3, "replace"), {"progress_bar": False, "shuffled": True}
     doubles = options | {"num_tasks": 139, "trials": effort(1000, 3000), "exact": False, "confidence": SURE}
     assert audit.representable(calibrate(0.1, 1.46e-3, 27), claim, **doubles).broken
@@ -231,7 +238,8 @@ def test_another_order_of_summation_hides_little_in_doubles_and_is_nothing_on_th
     assert not lattice.present.any()
 
 
-def test_what_a_release_publishes_is_reachable_from_both_data_sets():
+def test_a_release_is_reachable_from_both_data_sets():
+    """A published release can be reached from both data sets."""
     rng = np.random.default_rng(0)
     first, second = (rng.standard_normal((5, 40)) for _ in range(2))
     second[:, 1:] = first[:, 1:]
@@ -260,11 +268,11 @@ def test_a_double_is_reachable_where_a_sum_ends_there():
 def test_what_is_published_is_audited_like_what_is_simulated(law, adjacency):
     options = {"trials": effort(1000, 3000), "progress_bar": False, "exact": True, "confidence": SURE}
     claim, curve = audit.own_claim(law, adjacency=adjacency), profile((law,), adjacency)
-    found = audit.likelihood_ratio(law, claim, **options)
-    assert not found.broken
+    report = audit.likelihood_ratio(law, claim, **options)
+    assert not report.broken
     for epsilon in (0.0, 0.5):
-        assert curve.add(epsilon) in found.delta_at(epsilon)
-        assert curve.remove(epsilon) in found.delta_at(epsilon, direction="remove")
+        assert curve.add(epsilon) in report.delta_at(epsilon)
+        assert curve.remove(epsilon) in report.delta_at(epsilon, direction="remove")
 
 
 def test_a_draw_of_too_little_noise_is_found():
@@ -278,7 +286,9 @@ def test_a_draw_of_too_little_noise_is_found():
     assert not audit.likelihood_ratio(law, audit.own_claim(law, adjacency="zero_out"), sampler=right, **options).broken
 
 
-def test_a_bought_clip_norm_that_costs_more_than_is_said_is_found():
+def test_a_clip_norm_that_costs_more_than_said_is_found_out():
+    """An audit finds a private clip norm that costs more than is said."""
+
     class Dearer(Quantile):
         def draw(self, norms, grid, quantile, source):
             return Quantile(20 * self.epsilon).draw(norms, grid, quantile, source)
@@ -289,20 +299,21 @@ def test_a_bought_clip_norm_that_costs_more_than_is_said_is_found():
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
-def test_a_ledger_counts_all_that_it_paid_for_and_an_audit_finds_no_more(adjacency):
+def test_a_ledger_counts_all_it_paid_and_audits_find_no_more(adjacency):
+    """A ledger counts all that it paid for, and an audit finds no more than that."""
     book = Ledger(epsilon=5.0, delta=0.05, adjacency=adjacency)
     W = np.random.default_rng(0).standard_normal((3, 8))
     for epsilon in (0.5, 0.8):
         release(W, epsilon, 0.05, adjacency=adjacency, ledger=book)
     book.charge((Gaussian(3, 2.5), VectorLaplace(3, 0.5, 1.0)))
     options = {"progress_bar": False, "exact": False, "confidence": SURE}
-    found, laws = audit.ledger(book, **options), [law for charge in book.charges() for law in charge.mechanisms]
-    assert found.claim == book.spent
-    assert found.mechanisms == tuple(laws)
-    assert not found.broken
+    report, laws = audit.ledger(book, **options), [law for charge in book.charges() for law in charge.mechanisms]
+    assert report.claim == book.spent
+    assert report.mechanisms == tuple(laws)
+    assert not report.broken
     curve = profile(tuple(laws), adjacency)
     for epsilon in (0.0, 0.5, 1.0):
-        measured = found.delta_at(epsilon)
+        measured = report.delta_at(epsilon)
         assert measured.lower <= curve.add(epsilon) <= measured.upper + 0.02
     private_clip_norm(W, 1.0, low=0.1, high=10.0, ledger=book)
     assert not audit.ledger(book, trials=effort(2000, 5000), **options).broken
@@ -322,12 +333,12 @@ def test_a_ledger_that_forgets_a_charge_is_found():
 
 def test_a_single_owner_sees_far_less():
     claim, options = Bound(0.1, 0.0, "zero_out"), {"progress_bar": False, "exact": False, "trials": 5000}
-    found = [
+    reports = [
         audit.support(PaperWishart(5, 1.0), claim, view=view, **options)
         for view in (views.single(), views.coalition(3), views.others())
     ]
-    assert all(one.present.sum() == 0 for one in found)  # 1 - c/sqrt(x) is operator monotone: never a false alarm
-    power = [one.absent.mean() for one in found]
+    assert all(one.present.sum() == 0 for one in reports)  # 1 - c/sqrt(x) is operator monotone: never a false alarm
+    power = [one.absent.mean() for one in reports]
     assert power[0] < 0.01 < power[2]
     assert power[0] <= power[1] < power[2]
 
@@ -335,9 +346,9 @@ def test_a_single_owner_sees_far_less():
 @pytest.mark.parametrize("law", [repaired(5), Wishart(1, 8.0, 0.6), PaperWishart(4, 0.7)], ids=lambda law: law.kind)
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 def test_the_controls_fire(law, adjacency):
-    found = audit.controls(law, adjacency, progress_bar=False, exact=False)
-    assert set(found) == {"no noise", "half the scale", "the same seed twice"}
-    assert [name for name, one in found.items() if not one.broken] == []
+    report = audit.controls(law, adjacency, progress_bar=False, exact=False)
+    assert set(report) == {"no noise", "half the scale", "the same seed twice"}
+    assert [name for name, one in report.items() if not one.broken] == []
 
 
 def test_the_power_of_a_test_against_the_papers_noise_is_exact():
@@ -367,8 +378,8 @@ def test_confidence_limits_are_the_exact_binomial_ones():
 
 
 def test_tracing_leans_the_right_way():
-    found = audit.tracing(Wishart(3, 9.0, 0.05), PROMISE, progress_bar=False, exact=False, trials=4000)
-    assert found.absent.mean() > found.present.mean() + 0.5  # by |w|^4 = 1 on average
+    report = audit.tracing(Wishart(3, 9.0, 0.05), PROMISE, progress_bar=False, exact=False, trials=4000)
+    assert report.absent.mean() > report.present.mean() + 0.5  # by |w|^4 = 1 on average
 
 
 def test_an_audit_is_deterministic_given_its_seed():
@@ -407,23 +418,27 @@ def test_a_bad_argument_is_named(attempt, name):
 
 
 @as_written
-def test_what_the_documentation_prints_is_what_the_library_prints():
+def test_the_documentation_prints_what_the_library_prints():
+    """The documentation prints what the library prints."""
     page = Path(__file__).parents[2] / "docs" / "privacy.md"
     failed, tried = doctest.testfile(str(page), module_relative=False)
     assert failed == 0 < tried
 
 
-def test_an_explicit_threshold_gives_the_limits_of_its_two_counts():
-    """By SciPy's exact intervals of binomial counts, and by hand: 80 of 100 above without the task, 30 with it."""
+def test_an_explicit_threshold_gives_the_limits_of_two_counts():
+    """An explicit threshold gives the confidence limits of its two counts.
+
+    By SciPy's exact intervals of binomial counts, and by hand: 80 of 100 above without the task, 30 with it.
+    """
     scores = lambda above: np.repeat([1.0, -1.0], [above, 100 - above])
     low = stats.binomtest(80, 100).proportion_ci(1 - 2 * 0.0025, "exact").low
     high = stats.binomtest(30, 100).proportion_ci(1 - 2 * 0.0025, "exact").high
-    found = audit.Explicit(0.0).epsilon_lower(scores(80), scores(30), 0.05, 0.99)
+    lower = audit.Explicit(0.0).epsilon_lower(scores(80), scores(30), 0.05, 0.99)
     # with the task 70 of 100 are below, without it 20
     other_low = stats.binomtest(70, 100).proportion_ci(1 - 2 * 0.0025, "exact").low
     other_high = stats.binomtest(20, 100).proportion_ci(1 - 2 * 0.0025, "exact").high
     expected = max(np.log((low - 0.05) / high), np.log((other_low - 0.05) / other_high))
-    assert found == pytest.approx(expected, rel=1e-9)
+    assert lower == pytest.approx(expected, rel=1e-9)
     assert audit.Explicit(0.0).epsilon_lower(scores(30), scores(80), 0.05, 0.99) == 0.0
 
 
@@ -461,11 +476,11 @@ def test_no_threshold_says_more_than_is_true(threshold):
 def test_audits_take_thresholds():
     law, options = Gaussian(2, 0.5), {"exact": False, "trials": 300, "progress_bar": False}
     claim = audit.own_claim(law)
-    found = audit.likelihood_ratio(law, claim, threshold=audit.Explicit(claim.epsilon), **options)
+    report = audit.likelihood_ratio(law, claim, threshold=audit.Explicit(claim.epsilon), **options)
     usual = audit.likelihood_ratio(law, claim, **options)
-    assert found.threshold == audit.Explicit(claim.epsilon)
+    assert report.threshold == audit.Explicit(claim.epsilon)
     assert usual.threshold == audit.Split()
-    assert found.epsilon_lower == audit.Explicit(claim.epsilon).epsilon_lower(
+    assert report.epsilon_lower == audit.Explicit(claim.epsilon).epsilon_lower(
         usual.absent, usual.present, claim.delta, 0.99
     )
     with pytest.raises(

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from mpmtl_prob.privacy import composition_bound, schedule
 
 
-def test_the_bound_is_the_least_of_the_three_that_the_papers_print():
+def test_the_bound_is_the_least_of_the_papers_three():
+    """The bound is the least of the three that the papers print."""
     eps, delta = np.full(30, 0.05), 1e-3
     base = np.sum(eps * (np.exp(eps) - 1) / (np.exp(eps) + 1))
     square = np.sum(eps**2)

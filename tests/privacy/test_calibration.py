@@ -56,7 +56,8 @@ def test_no_other_shape_on_the_grid_has_less_fluctuation():
         assert compute_delta(1.0, Wishart(12, 11 + 2 * shape, smaller)) > 1e-3
 
 
-def test_a_schedule_gives_every_round_noise_inverse_to_its_budget():
+def test_a_schedule_scales_noise_inversely_to_each_budget():
+    """A schedule gives every round noise that is inverse to its budget."""
     budgets = schedule(1.0, 1e-3, effort(4, 8), alpha=0.4)
     laws = calibrate(1.0, 1e-3, 10, schedule=budgets)
     assert np.allclose(
@@ -78,7 +79,8 @@ def test_extreme_budgets_are_met():
     [("wishart", 1e-200, r"\d\.\d*e\+18\d"),
      ("gaussian", 1e-300, "1"), ("gaussian", 5e-324, "2.02")],
 )  # fmt: skip
-def test_a_delta_that_no_noise_reaches_is_named_with_what_is_possible(mechanism, wanted, factor):
+def test_an_unreachable_delta_is_named_with_what_is_possible(mechanism, wanted, factor):
+    """A delta that no noise reaches is refused, with the least that is possible."""
     with pytest.raises(ValueError, match=rf"^delta: expected one that is larger by more than a factor of {factor}"):
         release(np.eye(3), 1.0, wanted, mechanism=mechanism)
     possible = 1e-299 if mechanism == "gaussian" else 1e-18

@@ -1,4 +1,4 @@
-"""What comes through the doors is what the law draws, all of it, paid for before, and of the size that is stated."""
+"""Charging and drawing: noise is what the law draws, all of it, paid for before, and of the size that is stated."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,8 @@ def test_a_share_from_a_seed_is_not_sold():
     assert book.charges() == []
 
 
-def test_drawn_wishart_noise_has_the_scale_and_the_degrees_of_freedom_that_are_stated():
+def test_wishart_noise_has_the_stated_scale_and_freedom():
+    """Drawn Wishart noise has the scale and the degrees of freedom that are stated."""
     law, n = Wishart(3, 9.0, 0.4), effort(1500, 4000)
     E = np.array([law.draw(UNIT, exact.seeded(1, i)) for i in range(n)]) / law.scale
     # tr E ~ chi2(df d), and |E| is a product of chi2(df - i): both pin the law down, one by its scale
@@ -98,7 +99,8 @@ def test_drawn_wishart_noise_has_the_scale_and_the_degrees_of_freedom_that_are_s
     assert abs(ratio.mean() - expected.mean()) < FAR * np.sqrt(expected.var() * (1 / n + 1 / 200_000))
 
 
-def test_drawn_gaussian_noise_has_the_variances_that_are_stated_on_and_off_the_diagonal():
+def test_gaussian_noise_has_the_stated_variances():
+    """Drawn Gaussian noise has the stated variances on the diagonal and off it."""
     law, n = Gaussian(3, 0.8), effort(2000, 6000)
     E = np.array([law.draw(UNIT, exact.seeded(1, i)) for i in range(n)]) / law.sd
     for entries, variance in ((E[:, [0, 1, 2], [0, 1, 2]], 2.0), (E[:, [1, 2, 2], [0, 0, 1]], 1.0)):
@@ -113,7 +115,8 @@ def test_drawn_noise_on_vectors_has_the_size_that_is_stated(kind):
     assert abs(length.mean() - 3) < FAR * np.sqrt(3 / n)  # Gamma(d, 1) either way
 
 
-def test_a_cut_message_is_not_longer_than_the_bound_on_the_lattice():
+def test_a_cut_message_stays_within_its_bound_on_the_lattice():
+    """A shortened message is not longer than the bound on the lattice."""
     h, clip = 0.25, 0.9  # the bound is .75, and (.75, .25) is shorter than .9
     long = np.array([[0.76, 3.0], [0.26, 1.0]])
     assert np.linalg.norm(sent(long, clip, h), axis=0).max() <= bound(clip, h) == 0.75
@@ -130,7 +133,8 @@ def test_no_task_can_raise_a_warning():  # which are errors here
     assert np.isfinite(posteriors.mean[:, 0]).all()
 
 
-def test_calibrated_rounds_with_a_bought_clip_norm_keep_their_promise():
+def test_rounds_with_a_private_clip_norm_keep_their_promise():
+    """Rounds that were calibrated beside a private clip norm keep their promise."""
     rng = np.random.default_rng(0)
     tasks = TaskData.from_lists([rng.standard_normal((6, 3)) for _ in range(8)], list(rng.standard_normal((8, 6))))
     bought = private_clip_norm(tasks, 0.5, low=0.01, high=100.0, scaling="none")

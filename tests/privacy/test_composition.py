@@ -36,7 +36,8 @@ def gamma_law(shape, theta):
     return Wishart(2, 1 + 2 * shape, theta / 2)
 
 
-def test_composed_deltas_reproduce_the_reference_figures_within_its_grid():
+def test_composed_deltas_reproduce_the_reference_figures():
+    """Composed deltas reproduce the reference figures within their grid."""
     if not REFERENCE.exists():
         pytest.skip("the reference figures are not beside this checkout")
     for row in json.loads(REFERENCE.read_text())["composed"]:
@@ -70,7 +71,9 @@ def test_one_round_on_the_grid_brackets_the_closed_form():
 
 @pytest.mark.parametrize(("shape", "theta", "T"), [(1.5, 3.0, 3), (4.0, 3.0, 5), (48.0, 2.0, 20)])
 def test_composition_agrees_with_monte_carlo(shape, theta, T):
-    rng, n, at = np.random.default_rng(1), 100_000, 0.5
+    rng = np.random.default_rng(1)
+    n = 100_000
+    at = 0.5
     rounds = (gamma_law(shape, theta),) * T
     bounds = profile(rounds, "zero_out")
 
@@ -103,7 +106,8 @@ def test_equal_rounds_are_their_sums_one_by_one_and_not_below(T):
             assert exact <= getattr(composed, direction)(at) < exact * (1 + 1e-8) + 1e-30
 
 
-def test_gaussian_rounds_compose_exactly_and_through_the_grid_alike():
+def test_gaussian_rounds_compose_alike_exactly_and_on_the_grid():
+    """Gaussian rounds compose to the same delta in closed form and on the grid."""
     law = Gaussian(3, 4.0)
     assert compute_delta(0.5, (law,) * 9, "zero_out") == pytest.approx(
         delta_gaussian(0.5, 3 * law.mu("zero_out")), rel=1e-12
@@ -116,7 +120,8 @@ def test_gaussian_rounds_compose_exactly_and_through_the_grid_alike():
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.3])
-def test_the_pessimistic_side_is_not_below_the_truth_even_where_delta_is_tiny(mu):
+def test_the_pessimistic_side_covers_even_a_tiny_delta(mu):
+    """The pessimistic side is not below the truth even where delta is tiny."""
     rounds = tuple(Gaussian(2, (1 + 1e-6 * t) / np.sqrt(2) / mu) for t in range(30))
     together = np.sqrt(sum(law.mu("zero_out") ** 2 for law in rounds))
     through_the_grid = profile((*rounds, gamma_law(96.0, 1e6)), "zero_out").add
@@ -169,7 +174,9 @@ def test_the_gap_between_the_sides_is_small():
 
 def test_a_bought_quantile_costs_what_pure_privacy_costs():
     # k-fold randomised response, in closed form
-    law, T, at = Quantile(0.3), 4, 0.5
+    law = Quantile(0.3)
+    T = 4
+    at = 0.5
     with mpmath.workdps(30):
         heads = 1 / (1 + mpmath.exp(-mpmath.mpf(0.3)))
         exact = sum(
@@ -184,7 +191,8 @@ def test_a_bought_quantile_costs_what_pure_privacy_costs():
     assert upper - lower < 0.01 * exact
 
 
-def test_a_bought_quantile_costs_a_replacement_what_it_costs_a_zeroed_task():
+def test_a_private_quantile_costs_replacing_what_zeroing_costs():
+    """A private quantile costs a replaced task what it costs a zeroed task."""
     law = Quantile(0.4)
     assert compute_delta(0.2, law, "replace") == pytest.approx(compute_delta(0.2, law, "zero_out"), rel=1e-12)
     # at worst it says which of two data sets it is with odds e^{0.4}: a mixture of the release's own curve, moved
@@ -193,7 +201,8 @@ def test_a_bought_quantile_costs_a_replacement_what_it_costs_a_zeroed_task():
     assert exact * (1 - 1e-9) <= compute_delta(1.0, (release, law)) <= exact * 1.01
 
 
-def test_the_papers_rounds_under_replacement_have_one_delta_at_every_eps():
+def test_the_papers_rounds_have_one_delta_at_every_eps():
+    """Under replacement, the papers' rounds have one delta at every eps."""
     budgets = [0.1, 0.2, 0.05]
     rounds = tuple(PaperWishart(4, budget) for budget in budgets)
     for at in (0.0, 0.5, 3.0):
@@ -211,9 +220,9 @@ def test_the_order_of_rounds_does_not_matter():
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace"])
 def test_epsilon_inverts_delta(adjacency):
     for rounds in ((gamma_law(24.0, 1.0),), (gamma_law(24.0, 1.0),) * 10, (Gaussian(2, 1.0),) * 3):
-        found = compute_epsilon(1e-3, rounds, adjacency)
-        assert compute_delta(found, rounds, adjacency) <= 1e-3
-        assert compute_delta(found * (1 - 1e-5), rounds, adjacency) > 1e-3
+        epsilon = compute_epsilon(1e-3, rounds, adjacency)
+        assert compute_delta(epsilon, rounds, adjacency) <= 1e-3
+        assert compute_delta(epsilon * (1 - 1e-5), rounds, adjacency) > 1e-3
     assert compute_epsilon(0.05, PaperWishart(3, 0.1), "zero_out") == np.inf  # no finite eps below delta = 1 - e^{-0.1}
     assert compute_epsilon(0.999, gamma_law(96.0, 1e3), adjacency) == 0
 
@@ -267,8 +276,8 @@ def test_delta_is_not_zero_below_the_largest_loss():
 )
 def test_noise_of_any_size_has_a_delta_or_a_named_error(rounds):
     try:
-        found = compute_delta(1.0, rounds)
+        answer = compute_delta(1.0, rounds)
     except ValueError as error:
-        found = str(error)
+        answer = str(error)
     named = "mechanisms: expected noise whose privacy loss can be computed in doubles, got "
-    assert found.startswith(named) if isinstance(found, str) else 0 <= found <= 1
+    assert answer.startswith(named) if isinstance(answer, str) else 0 <= answer <= 1

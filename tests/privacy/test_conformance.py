@@ -45,7 +45,8 @@ class Quiet(Gaussian):
         return np.rint(Gaussian(self.num_features, self.sd / 2).draw(unit, source) / unit) * unit
 
 
-def test_a_law_that_draws_other_noise_than_it_states_does_not_conform(monkeypatch):
+def test_a_law_that_draws_other_noise_does_not_conform(monkeypatch):
+    """A law that draws other noise than it states does not conform."""
     monkeypatch.setitem(registry._registered, "Quiet", Quiet)
     with pytest.raises(AssertionError):
         conforms(Quiet(3, 2.0))

@@ -21,7 +21,8 @@ W = np.random.default_rng(0).standard_normal((3, 12))
 LAW = calibrate(1.0, 1e-2, 3, adjacency="zero_out")
 
 
-def test_a_release_knows_its_delta_at_every_eps_and_its_eps_at_every_delta(tmp_path):
+def test_a_release_knows_delta_at_every_eps_and_the_inverse(tmp_path):
+    """A release knows its delta at every eps and its eps at every delta."""
     out = release(W, 1.0, 1e-2)
     out.save(tmp_path / "out.nc")
     for guarantee in (out.guarantee, Release.load(tmp_path / "out.nc").guarantee):
@@ -36,7 +37,8 @@ def test_what_was_bought_besides_is_on_the_curve():
 
 
 @pytest.mark.parametrize("mu", [0.3, 2.0])
-def test_the_trade_off_of_gaussian_noise_is_the_normal_one_and_never_too_hopeful(mu):
+def test_gaussian_noise_has_the_normal_trade_off_curve(mu):
+    """The trade-off curve of Gaussian noise is the normal one, and is never too hopeful."""
     curve = compute_profile((Gaussian(2, 1 / (np.sqrt(2) * mu)),), "zero_out")
     false_alarms, missed = curve.tradeoff()
     exact = stats.norm.cdf(stats.norm.isf(false_alarms) - mu)
@@ -72,7 +74,8 @@ def test_a_group_under_gaussian_noise_is_exact(k):
     assert group.gdp == pytest.approx(k * law.mu("replace"))
 
 
-def test_a_group_costs_no_less_than_its_members_with_one_vector_in_common():
+def test_a_group_costs_no_less_than_its_members():
+    """A group costs no less than the exact delta of members who share one vector."""
     # k tasks of the same vector shift one Gamma variable by k
     law, k = Wishart(3, 2 + 2 * 40.0, 0.5), 3
     group = compute_profile((law,), "zero_out", k)
@@ -88,12 +91,16 @@ def test_a_group_costs_no_less_than_its_members_with_one_vector_in_common():
     )
 
 
-def test_of_two_tasks_the_power_of_a_test_may_be_that_of_twice_the_eps():
+def test_the_power_against_two_tasks_may_be_that_of_twice_eps():
+    """The power of a test about two tasks may be that of twice the eps."""
     assert compute_profile((Quantile(1.0),), "replace", 2).power(0.05) >= np.exp(2) * 0.05 * (1 - 1e-9)
 
 
-def test_the_power_of_a_test_for_absence_is_that_of_its_direction():
-    """Wishart noise hides a zeroed task less well in one direction; the bound for both is above that for "add"."""
+def test_the_power_of_a_test_for_absence_has_its_own_direction():
+    """The power of a test for absence is that of its own direction.
+
+    Wishart noise hides a zeroed task less well in one direction; the bound for both is above that for "add".
+    """
     profile, rates = compute_profile(LAW, "zero_out"), np.array([0.01, 0.1, 0.5])
     assert np.all(profile.one_sided_power(rates) <= profile.power(rates) + 1e-12)
     assert np.any(profile.one_sided_power(rates) < profile.power(rates) - 1e-3)
@@ -103,11 +110,12 @@ def test_the_power_of_a_test_for_absence_is_that_of_its_direction():
 
 def test_a_groups_eps_inverts_its_delta():
     group = compute_profile((LAW,), "replace", 2)
-    found = group.epsilon(1e-2)
-    assert group.delta(found) <= 1e-2 < group.delta(found * 0.999)
+    epsilon = group.epsilon(1e-2)
+    assert group.delta(epsilon) <= 1e-2 < group.delta(epsilon * 0.999)
 
 
-def test_nothing_proved_has_no_curve_and_nothing_shared_a_flat_one():
+def test_unproved_releases_have_no_curve_and_empty_ones_are_flat():
+    """A release without proof has no curve, and one that shares nothing has a flat one."""
     for guarantee in (NOT_PRIVATE, release(W, 1.0, 1e-2, unsafe_seed=1).guarantee):
         for ask in (
             lambda g: g.delta(1.0),
@@ -130,12 +138,12 @@ def known(law, n, seed):
     others = W[:, 1:] @ W[:, 1:].T
     w = W[:, 0] / np.linalg.norm(W[:, 0])
     there = others + np.outer(w, w)
-    found = []
+    tables = []
     for A in (there, others):
         sigma = law.sample(rng, np.broadcast_to(A, (n, 3, 3)))
         with np.errstate(invalid="ignore"):
-            found.append(law.log_prob(sigma, there) - law.log_prob(sigma, others))
-    return found
+            tables.append(law.log_prob(sigma, there) - law.log_prob(sigma, others))
+    return tables
 
 
 @pytest.mark.parametrize("law", [LAW, Gaussian(3, 0.7)], ids=lambda law: law.kind)
@@ -163,7 +171,8 @@ def test_of_the_cases_given_a_probability_as_many_are_there(law):
 
 
 @pytest.mark.parametrize("law", [LAW, Gaussian(3, 0.7)], ids=lambda law: law.kind)
-def test_odds_of_a_task_in_whose_place_another_stands_are_not_passed(law):
+def test_the_odds_of_a_replaced_task_stay_within_the_bound(law):
+    """The odds of a task that another replaces pass their bound no more often than is said."""
     n, rng = 4000, np.random.default_rng(3)
     others, (w, v) = W[:, 1:] @ W[:, 1:].T, np.linalg.qr(W[:, :2])[0].T  # at a right angle, where most is seen
     there, absent = others + np.outer(w, w), others + np.outer(v, v)

@@ -48,8 +48,11 @@ def test_releases_with_different_noise_compose_there_as_here():
     assert there == pytest.approx(compute_epsilon(1e-4, vector), rel=1e-6)
 
 
-def test_wishart_noise_is_a_point_of_its_curve_where_dp_accounting_has_one(monkeypatch):
-    """Version 0.6.0 has no event of (eps, delta), and of no other noise than the accountants know."""
+def test_wishart_noise_is_a_point_of_its_curve_in_dp_accounting(monkeypatch):
+    """Wishart noise becomes a point of its curve where dp-accounting has such an event.
+
+    Version 0.6.0 has no event of (eps, delta), and of no other noise than the accountants know.
+    """
     one = release()
     monkeypatch.delattr(dp_accounting.dp_event, "EpsilonDeltaDpEvent", raising=False)
     with pytest.raises(ValueError, match="expected Gaussian noise, of which dp-accounting has an event, got Wishart"):
@@ -59,7 +62,8 @@ def test_wishart_noise_is_a_point_of_its_curve_where_dp_accounting_has_one(monke
     assert dp_event([Gaussian(3, 2.0), Wishart(3, 20.0, 1.0)], "replace", 2.0, 0.25) == (2.0, 0.25)
 
 
-def test_numbers_of_other_definitions_are_those_of_the_two_normal_laws():
+def test_other_definitions_agree_for_the_two_normal_laws():
+    """Numbers under other definitions of privacy are those of the two normal laws."""
     guarantee = proved([Gaussian(3, 2.0), Gaussian(3, 3.0)])
     mu = guarantee.gdp()
     assert guarantee.curve.gdp == mu == pytest.approx(np.hypot(1 / 2.0, 1 / 3.0))  # sqrt(2) K^2 / (sqrt(2) sd)

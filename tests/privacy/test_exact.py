@@ -32,10 +32,10 @@ def draws(law, count, unit=2.0**-26):
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
 def test_more_bits_change_nothing(law, monkeypatch):
     # the same bits, of which a draw is shown so few at first that it has to ask for more, many times
-    found = [law.draw(2.0**-26, exact.seeded(2, i)) for i in range(5)]
+    drawn = [law.draw(2.0**-26, exact.seeded(2, i)) for i in range(5)]
     for size in (1, 2, 64):
         monkeypatch.setattr(exact.rounded, "__defaults__", (size,))
-        for i, draw in enumerate(found):
+        for i, draw in enumerate(drawn):
             assert np.array_equal(law.draw(2.0**-26, exact.seeded(2, i)), draw)
 
 
@@ -57,7 +57,8 @@ def test_few_bits_are_not_enough():
     [LAWS[0], pytest.param(LAWS[1], marks=pytest.mark.evidence), LAWS[2]],
     ids=lambda law: type(law).__name__,
 )
-def test_what_is_published_has_the_law_that_simulations_draw_from(law):
+def test_published_matrices_have_the_law_of_simulations(law):
+    """Published matrices have the law that simulations draw from."""
     published = draws(law, PUBLISHED)
     simulated = law.sample(np.random.default_rng(0), np.zeros((20_000, 3, 3)))
     assert np.array_equal(published, np.swapaxes(published, 1, 2))
@@ -73,7 +74,8 @@ def test_what_is_published_has_the_law_that_simulations_draw_from(law):
 
 
 @pytest.mark.parametrize("law", LAWS[3:], ids=lambda law: type(law).__name__)
-def test_published_vectors_have_the_law_that_simulations_draw_from(law):
+def test_published_vectors_have_the_law_of_simulations(law):
+    """Published vectors have the law that simulations draw from."""
     published, simulated = draws(law, PUBLISHED), law.sample(np.random.default_rng(0), np.zeros((20_000, 3)))
     for statistic in (lambda b: b[:, 0], lambda b: np.linalg.norm(b, axis=1), lambda b: b @ [0.6, -0.48, 0.64]):
         assert stats.ks_2samp(statistic(published), statistic(simulated)).pvalue > RARE
@@ -81,15 +83,18 @@ def test_published_vectors_have_the_law_that_simulations_draw_from(law):
 
 @pytest.mark.parametrize("shape", [1.0, 1.3, 7.5, 3000.0])
 def test_gamma_numbers_follow_their_law(shape):
-    found = [exact.rounded(lambda d: [d.gamma(shape) * 2**30], exact.seeded(3, i))[0] / 2**30 for i in range(3000)]
-    assert stats.kstest(found, stats.gamma(shape).cdf).pvalue > RARE
+    drawn = [exact.rounded(lambda d: [d.gamma(shape) * 2**30], exact.seeded(3, i))[0] / 2**30 for i in range(3000)]
+    assert stats.kstest(drawn, stats.gamma(shape).cdf).pvalue > RARE
 
 
-def test_a_clip_norm_is_drawn_with_the_probabilities_of_the_exponential_mechanism():
-    law, norms, grid = Quantile(1.0), np.array([0.5, 1.5, 1.6, 3.5]), np.array([1.0, 2.0, 4.0])
+def test_a_clip_norm_follows_the_exponential_mechanism():
+    """A clip norm is drawn with the probabilities of the exponential mechanism."""
+    law = Quantile(1.0)
+    norms = np.array([0.5, 1.5, 1.6, 3.5])
+    grid = np.array([1.0, 2.0, 4.0])
     weights = np.exp(-0.5 * np.abs(np.array([1, 3, 4]) - 2))
-    found = [law.draw(norms, grid, 0.5, exact.seeded(4, i)) for i in range(4000)]
-    counts = [found.count(value) for value in grid]
+    drawn = [law.draw(norms, grid, 0.5, exact.seeded(4, i)) for i in range(4000)]
+    counts = [drawn.count(value) for value in grid]
     assert stats.chisquare(counts, 4000 * weights / weights.sum()).pvalue > RARE
 
 
@@ -124,7 +129,8 @@ def test_the_systems_bits_are_asked_for_once_each(monkeypatch):
 
 
 @pytest.mark.parametrize(("clip", "d", "m"), [(1.0, 27, 139), (0.7, 5, 40), (3.3, 293, 41), (1e-8, 3, 8)])
-def test_messages_on_the_lattice_are_close_and_never_longer_than_the_clip_norm(clip, d, m):
+def test_lattice_messages_are_close_and_within_the_clip_norm(clip, d, m):
+    """Messages on the lattice are close to the given ones and never longer than the clip norm."""
     law = Wishart(d, d + 99.0, clip**2)
     h = lattice.step(clip, d, m, [law])
     W = np.random.default_rng(0).standard_normal((d, m)) * clip
@@ -141,7 +147,8 @@ def test_messages_on_the_lattice_are_close_and_never_longer_than_the_clip_norm(c
     assert np.linalg.norm(np.delete(cut, 1, axis=1) - short, axis=0).max() <= (lattice.ERROR + h / clip) * clip
 
 
-def test_second_moments_on_the_lattice_do_not_depend_on_the_order_of_the_tasks():
+def test_lattice_second_moments_ignore_the_order_of_tasks():
+    """Second moments on the lattice do not depend on the order of the tasks."""
     rng = np.random.default_rng(1)
     W, h = rng.standard_normal((27, 139)), 2.0**-13
     cut = sent(W, 1.0, h)
@@ -185,7 +192,9 @@ def test_flints_precision_is_put_back_even_after_an_error(chosen_precision):
 
 def test_flints_precision_is_put_back_by_two_threads(chosen_precision):
     """One draw begins while another is at work, and ends after it."""
-    law, began, ended = Wishart(2, 9.0, 1.0), threading.Event(), threading.Event()
+    law = Wishart(2, 9.0, 1.0)
+    began = threading.Event()
+    ended = threading.Event()
 
     def second():
         def source(number, first, last):

@@ -61,10 +61,11 @@ def test_nobody_gets_past_the_filter_by_looking(eps, delta):
     ],
     ids=["gaussian", "many degrees", "few degrees", "papers", "vectors", "mixture"],
 )
-def test_the_filter_reads_more_than_composition_and_a_finite_number(laws, adjacency):
-    found = adaptive_epsilon(laws, 1.0, 1e-3, adjacency)
-    assert compute_epsilon(1e-3, laws, adjacency) < found < 1.0
-    assert found < adaptive_epsilon((*laws, laws[0]), 1.0, 1e-3, adjacency)
+def test_the_filter_reads_a_finite_eps_above_composition(laws, adjacency):
+    """The filter reads more than composition does, and a finite number."""
+    epsilon = adaptive_epsilon(laws, 1.0, 1e-3, adjacency)
+    assert compute_epsilon(1e-3, laws, adjacency) < epsilon < 1.0
+    assert epsilon < adaptive_epsilon((*laws, laws[0]), 1.0, 1e-3, adjacency)
     assert adaptive_epsilon((), 1.0, 1e-3, adjacency) == 0.0
 
 
@@ -78,9 +79,9 @@ def test_for_gaussian_noise_it_is_the_renyi_filter(adjacency, sensitivity):
     rest = (log_c - np.log(0.8 * delta)) / (alpha - 1)
     best = np.argmax((eps - rest) / alpha)
     exact = alpha[best] * rho + rest[best]
-    found = adaptive_epsilon((Gaussian(3, sd),) * rounds, eps, delta, adjacency)
-    assert_allclose(found, exact, rtol=1e-4)
-    assert found > exact
+    filtered = adaptive_epsilon((Gaussian(3, sd),) * rounds, eps, delta, adjacency)
+    assert_allclose(filtered, exact, rtol=1e-4)
+    assert filtered > exact
 
 
 def test_an_infinite_loss_is_paid_from_its_own_share_of_delta():
@@ -91,7 +92,7 @@ def test_an_infinite_loss_is_paid_from_its_own_share_of_delta():
 
 
 def test_a_gaussian_filter_suits_gaussians_and_nothing_else():
-    """Why the filter is not one that adds mu^2: a pure charge counts there as the Gaussian noise that dominates it.
+    """A filter that adds mu^2 is wide for other noise: a pure charge counts there as Gaussian noise that dominates it.
 
     The least favourable test of a randomised response is right with probability p = e^eps / (1 + e^eps), that of Gaussian
     noise with Phi(mu / 2): mu = 2 Phi^-1(p), and as trade-off curves are convex, that is enough.

@@ -55,16 +55,19 @@ def test_no_crash_at_any_line_or_data_base_step_loses_a_charge(crashes):
     assert 0 < crashes["draws"][0] < crashes["lines"]
 
 
-def test_the_crash_test_catches_a_library_that_pays_after_drawing(crashes):
+def test_the_crash_test_catches_paying_after_drawing(crashes):
+    """The crash test catches a library that pays after it has drawn."""
     assert any("1 draws, 0 charges" in fault for fault in crashes["control"])
 
 
-def test_concurrent_processes_cannot_both_spend_the_last_of_the_budget(crashes):
+def test_processes_at_once_cannot_overspend_the_last_budget(crashes):
+    """Processes that run at once cannot both spend the last of the budget."""
     race = crashes["race"]
     assert race["through"] == race["held"] == race["allowed"] > 1
 
 
-def test_charges_compose_and_the_one_too_many_is_refused_and_not_written():
+def test_charges_compose_and_one_too_many_is_not_written():
+    """Charges compose; the one that is too many is refused and not written."""
     book, law = ledger(), calibrate(0.3, 1e-4, 3)
     refusal, through = None, 0
     while refusal is None:
@@ -80,8 +83,11 @@ def test_charges_compose_and_the_one_too_many_is_refused_and_not_written():
     assert book.spent.epsilon <= 1.0 < compute_epsilon(1e-3, (law,) * (through + 1))
 
 
-def test_rounds_are_reserved_at_once_or_paid_one_by_one_at_the_same_price():
-    law, together, apart = calibrate(1.0, 1e-3, 3, 5), ledger(), ledger()
+def test_rounds_cost_the_same_at_once_or_one_by_one():
+    """Rounds cost the same whether they are reserved at once or paid one by one."""
+    law = calibrate(1.0, 1e-3, 3, 5)
+    together = ledger()
+    apart = ledger()
 
     on_lattice = np.rint(W / H) * H
 
@@ -153,7 +159,8 @@ def test_what_costs_more_than_can_be_counted_is_refused():
     assert book.charges() == []
 
 
-def test_the_papers_noise_does_not_fit_a_budget_with_a_small_delta():
+def test_the_papers_noise_does_not_fit_a_small_delta():
+    """The papers' noise does not fit a budget with a small delta."""
     book = ledger()
     with pytest.raises(BudgetExceeded, match="no finite eps would hold"):
         release(W, 1.0, 1e-3, mechanism="paper", ledger=book)
@@ -191,7 +198,8 @@ def test_repr_says_what_is_left_and_where_it_is_kept(tmp_path):
 @pytest.mark.parametrize("adaptive", [False, True])
 @pytest.mark.parametrize("adjacency", ["replace", "zero_out"])
 @pytest.mark.parametrize("make", [calibrate, calibrate_gaussian])
-def test_a_release_of_what_is_left_is_accepted_and_a_larger_one_refused(adaptive, adjacency, make):
+def test_a_release_of_the_remaining_budget_is_accepted(adaptive, adjacency, make):
+    """A release of what is left of the budget is accepted, and a larger one is refused."""
     book = ledger(epsilon=2.0, delta=5e-3, adaptive=adaptive, adjacency=adjacency)
     book.charge(make(0.9, 5e-3, 4, adjacency=adjacency))
     left = book.left.epsilon
@@ -203,8 +211,11 @@ def test_a_release_of_what_is_left_is_accepted_and_a_larger_one_refused(adaptive
     assert ("left: nothing" in repr(book)) == (book.left is None)
 
 
-def test_what_is_left_of_gaussian_noise_is_what_is_left_of_mu_squared():
-    """Dong, Roth and Su (2022), Corollary 3.3: mu^2 adds up."""
+def test_the_rest_of_gaussian_noise_is_the_rest_of_mu_squared():
+    """The budget left for Gaussian noise is what is left of mu squared.
+
+    Dong, Roth and Su (2022), Corollary 3.3: mu^2 adds up.
+    """
     book = ledger(epsilon=2.0, delta=5e-3)
     total, first = calibrate_gaussian(2.0, 5e-3, 3), calibrate_gaussian(0.9, 5e-3, 3)
     book.charge(first)
@@ -214,7 +225,8 @@ def test_what_is_left_of_gaussian_noise_is_what_is_left_of_mu_squared():
     assert exact * 0.99 < book.left.epsilon <= exact
 
 
-def test_an_untouched_ledger_has_its_total_left_and_a_spent_one_nothing():
+def test_an_untouched_ledger_has_its_total_and_a_spent_one_zero():
+    """An untouched ledger has its total left, and a spent one has nothing."""
     assert ledger().left == Bound(1.0, 1e-3, "replace")
     assert ledger(delta=1e-30).left is None  # no noise reaches it
     book = ledger()
@@ -228,7 +240,8 @@ def test_an_untouched_ledger_has_its_total_left_and_a_spent_one_nothing():
     assert "left: not worked out for so large a total" in repr(large)
 
 
-def test_a_charge_at_another_delta_is_counted_at_the_declared_one_and_the_print_says_so():
+def test_charges_at_another_delta_count_at_the_declared_one():
+    """A charge at another delta is counted at the declared one, and the printed ledger says so."""
     book = ledger(epsilon=3.0, delta=1e-2)
     book.charge(calibrate(1.5, 1e-3, 3))
     assert book.spent.epsilon < 1.2

@@ -17,7 +17,8 @@ def clipped(book, clip, eps=0.4):
     return release(W, eps, 1e-3, message="clip", clip=clip, ledger=book)
 
 
-def test_a_clip_norm_that_nobody_paid_for_is_charged_with_the_rounds_and_once():
+def test_an_unpaid_clip_norm_is_charged_once_with_its_rounds():
+    """A clip norm that nobody has paid for is charged once, with the rounds."""
     book = ledger(epsilon=3.0)
     bought = private_clip_norm(W, 0.2, low=0.1, high=10)
     first, second = clipped(book, bought), clipped(book, bought)
@@ -30,7 +31,8 @@ def test_a_clip_norm_that_nobody_paid_for_is_charged_with_the_rounds_and_once():
     assert len(book.charges()) == 5
 
 
-def test_a_clip_norm_that_this_ledger_paid_for_is_not_charged_again(tmp_path):
+def test_a_paid_clip_norm_is_not_charged_again(tmp_path):
+    """A clip norm that this ledger has paid for is not charged again."""
     bought = private_clip_norm(W, 0.2, low=0.1, high=10, ledger=ledger(tmp_path / "book"))
     book = Ledger(tmp_path / "book")
     out = clipped(book, bought)
@@ -54,7 +56,8 @@ def test_a_clip_norm_with_the_price_of_another_charge_is_refused():
     assert len(book.charges()) == 1
 
 
-def test_where_purchase_and_rounds_are_too_much_together_neither_is_charged():
+def test_purchase_and_rounds_beyond_the_budget_both_stay_unpaid():
+    """Neither the purchase nor the rounds are charged where they are too much together."""
     bought = private_clip_norm(W, 0.2, low=0.1, high=10)
     alone, book = ledger(epsilon=0.38), ledger(epsilon=0.38)
     alone.charge(clipped(None, bought).mechanisms)  # the rounds without what was bought do fit
@@ -63,7 +66,8 @@ def test_where_purchase_and_rounds_are_too_much_together_neither_is_charged():
     assert book.charges() == []
 
 
-def test_rounds_of_an_algorithm_pay_for_their_clip_norm_in_both_ledgers():
+def test_both_ledgers_of_an_algorithm_pay_for_the_clip_norm():
+    """The rounds of an algorithm pay for their clip norm in both ledgers."""
     rng = np.random.default_rng(1)
     tasks = TaskData.from_lists([rng.standard_normal((5, 3)) for _ in range(6)], [rng.standard_normal(5)] * 6)
     bought = private_clip_norm(tasks, 0.2, low=0.1, high=10, scaling="none")

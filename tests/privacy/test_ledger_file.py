@@ -47,7 +47,8 @@ def test_a_receipt_is_small_json_and_holds_as_the_ledger_grows(tmp_path):
         Ledger(tmp_path / "book").verify(each)
 
 
-def test_an_older_copy_in_the_ledgers_place_is_seen_by_whoever_kept_a_receipt(tmp_path):
+def test_an_older_copy_of_a_ledger_is_seen_by_its_receipts(tmp_path):
+    """Whoever kept a receipt sees that an older copy stands in the ledger's place."""
     path = tmp_path / "book"
     book = filled(path)
     early = book.export_receipt()
@@ -152,7 +153,9 @@ def test_a_ledger_of_the_first_version_opens_and_is_chained(tmp_path):
         Ledger(path).charges()
 
 
-def test_a_law_that_no_ledger_can_read_again_is_refused_before_it_is_written():
+def test_an_unreadable_law_is_refused_before_it_is_written():
+    """A law that no ledger could read again is refused before it is written."""
+
     @dataclass(frozen=True)
     class Homemade:
         epsilon: float
@@ -415,7 +418,9 @@ def test_a_child_cannot_charge_a_ledger_in_memory():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_child_forked_amid_a_threads_charge_can_charge(tmp_path, monkeypatch):
-    book, law, exceeds = ledger(tmp_path / "book", timeout=5), Gaussian(3, 30.0), Ledger._exceeds
+    book = ledger(tmp_path / "book", timeout=5)
+    law = Gaussian(3, 30.0)
+    exceeds = Ledger._exceeds
     amid, go = threading.Event(), threading.Event()
 
     def slowly(*arguments):

@@ -44,7 +44,8 @@ def test_wishart_density_is_scipys(law):
     assert law.log_prob(sigma[0], sigma[0] + 1e-3 * np.eye(3)) == -np.inf
 
 
-def test_gaussian_density_integrates_to_one_over_the_free_entries():
+def test_gaussian_density_integrates_to_one_over_free_entries():
+    """The Gaussian density integrates to one over the free entries."""
     at, step = np.linspace(-6, 6, 41, retstep=True)  # on which a sum of so smooth a density is its integral
     x, y, z = np.meshgrid(at, at, at)
     density = np.exp(Gaussian(2, 0.8).log_prob(np.stack([x, y, y, z], axis=-1).reshape(-1, 2, 2), np.zeros((2, 2))))
@@ -108,11 +109,11 @@ def test_the_noise_of_2018_has_its_scale_and_gives_away_what_its_support_says(la
 @pytest.mark.parametrize("clip", [np.uint8(20), np.int32(100_000), np.float16(300)])
 @pytest.mark.parametrize("least", [calibrate, calibrate_gaussian], ids=["wishart", "gaussian"])
 def test_noise_follows_the_square_of_a_clip_norm_of_any_type(clip, least):
-    found, expected = least(1.0, 1e-3, 3, clip=clip), least(1.0, 1e-3, 3, clip=float(clip))
-    assert found == expected
-    assert type(found.clip) is float
+    law, expected = least(1.0, 1e-3, 3, clip=clip), least(1.0, 1e-3, 3, clip=float(clip))
+    assert law == expected
+    assert type(law.clip) is float
     assert expected.operator_norm == pytest.approx(least(1.0, 1e-3, 3).operator_norm * float(clip) ** 2)
-    assert replace(found, clip=clip).clip ** 2 == expected.clip**2
+    assert replace(law, clip=clip).clip ** 2 == expected.clip**2
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an attacker learns who knows a task's message and not the others'."""
+"""Membership inference by an attacker who knows a task's message and not the others'."""
 
 from dataclasses import replace
 
@@ -21,7 +21,8 @@ def test_the_factor_is_a_density_on_the_circle():
     assert integrate.quad(factor, 0, 2 * np.pi)[0] / (2 * np.pi) == pytest.approx(1, rel=1e-8)
 
 
-def test_the_factor_is_the_ratio_of_directions_with_and_without_the_task():
+def test_the_factor_compares_directions_with_and_without_a_task():
+    """The factor is the ratio of the densities of directions with the task and without it."""
     # m = 4 normal vectors given their second moment: whitened, any of them is a column of a Haar-distributed frame
     rng, m = np.random.default_rng(0), 4
     A = np.diag([9.0, 1.0])
@@ -56,14 +57,14 @@ def played(law, cases, draws, seed):
     W = np.linalg.cholesky(omega) @ rng.standard_normal((cases + draws, D, TASKS + 1))
     A = W[..., :TASKS] @ np.swapaxes(W[..., :TASKS], 1, 2)
     sigma = law.sample(rng, A[:cases])
-    found = np.empty((2, cases))
+    odds = np.empty((2, cases))
     for i in range(cases):
         log_weight = np.asarray(law.log_prob(sigma[i], A[cases:]))
         weight = np.exp(log_weight - log_weight.max())
         chosen = cases + rng.choice(draws, 600, p=weight / weight.sum())
         U = W[i][:, [0, TASKS]]
-        found[:, i] = log_densities(A[chosen], U)[0] - log_densities(omega[chosen], U)[0]
-    return found
+        odds[:, i] = log_densities(A[chosen], U)[0] - log_densities(omega[chosen], U)[0]
+    return odds
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,8 @@ def played(law, cases, draws, seed):
     [LAWS["wishart"], pytest.param(LAWS["gaussian"], marks=pytest.mark.evidence)],
     ids=["wishart", "gaussian"],
 )
-def test_of_the_tasks_given_a_probability_as_many_are_in_the_release(law):
+def test_membership_probabilities_are_as_often_right_as_they_say(law):
+    """Among tasks that are given a probability, as many as it says are in the release."""
     n = effort(750, 1500)
     said = expit(played(law, n, effort(4000, 5000), 1))
     there = np.repeat([True, False], n)
@@ -90,17 +92,17 @@ def shared():
 
 
 def test_a_release_of_many_tasks_says_little_of_any(shared):
-    found = membership(shared, np.eye(3))
-    assert found.probability.shape == (3,)
-    assert np.all(found.ess > 1)
+    probabilities = membership(shared, np.eye(3))
+    assert probabilities.probability.shape == (3,)
+    assert np.all(probabilities.ess > 1)
     posterior = shared.to_arviz()["posterior"]
     inside, outside = (log_densities(posterior[name].values.reshape(-1, 3, 3), np.eye(3)) for name in ("A", "Omega"))
-    assert np.allclose(found.log_factor, inside[0] - outside[0])
-    assert np.allclose(found.ess, np.minimum(inside[1], outside[1]))
+    assert np.allclose(probabilities.log_factor, inside[0] - outside[0])
+    assert np.allclose(probabilities.ess, np.minimum(inside[1], outside[1]))
     # that a direction is common is no sign that this very task was in it
-    assert np.all(np.abs(found.probability - 0.5) < 0.2)
-    assert np.allclose(membership(shared, 7 * np.eye(3)).log_factor, found.log_factor)
-    assert np.all(membership(shared, np.eye(3), prior=0.1).probability < found.probability)
+    assert np.all(np.abs(probabilities.probability - 0.5) < 0.2)
+    assert np.allclose(membership(shared, 7 * np.eye(3)).log_factor, probabilities.log_factor)
+    assert np.all(membership(shared, np.eye(3), prior=0.1).probability < probabilities.probability)
 
 
 def test_bad_arguments_are_named(shared):

@@ -1,4 +1,4 @@
-"""What is read of dp-accounting's private attributes is what its public side says: a version that moves them fails here."""
+"""Private attributes of dp-accounting: they agree with its public side, and a version that moves them fails here."""
 
 import numpy as np
 import pytest

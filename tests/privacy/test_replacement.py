@@ -59,7 +59,8 @@ def test_no_pair_gives_away_more_than_the_bound():
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 4])
-def test_draws_of_any_two_releases_agree_with_the_exact_divergence(d):
+def test_draws_agree_with_the_exact_divergence(d):
+    """Draws of any two releases agree with the exact divergence."""
     rng, n = np.random.default_rng(d), 20_000
     for k, theta, eps in ((1.3, 1.5, 0.4), (2.75, 0.6, -0.5), (12.2, 0.4, 0.8)):
         w, u = rng.standard_normal((2, d)) * np.array([[1.0], [-1.0]])
@@ -84,7 +85,8 @@ def test_the_bound_is_the_same_in_both_directions():
         assert oracles.independent(-eps, k, theta) == pytest.approx(other, abs=1e-8)
 
 
-def test_orthogonal_vectors_of_full_length_are_not_always_the_worst():
+def test_orthogonal_full_vectors_are_not_always_the_worst():
+    """Orthogonal vectors of full length are not always the worst pair."""
     eps, k, theta = 3.0, 1.5, 0.8165
     orthogonal, zeroed = oracles.pair(eps, k, theta, 1, 1), oracles.pair(eps, k, theta, 0, 1)
     assert orthogonal == pytest.approx(0.4286, abs=5e-5)
@@ -94,7 +96,8 @@ def test_orthogonal_vectors_of_full_length_are_not_always_the_worst():
 
 
 @pytest.mark.parametrize(("k", "theta", "share"), [(10.0, 0.6, 0.9264), (96.0, 0.2, 0.9901), (1536.0, 0.05, 0.9994)])
-def test_little_is_given_up_where_the_noise_has_many_degrees_of_freedom(k, theta, share):
+def test_little_is_given_up_at_many_degrees_of_freedom(k, theta, share):
+    """The bound gives up little where the noise has many degrees of freedom."""
     worst = max(oracles.pair(1.0, k, theta, 1, 1), oracles.pair(1.0, k, theta, 0, 1))
     assert worst / oracles.independent(1.0, k, theta) == pytest.approx(share, abs=1e-4)
 
@@ -119,7 +122,8 @@ def test_any_shape_and_scale_is_the_bound_from_above(k):
             assert exact - 1e-11 <= compute_delta(eps, law(k, theta), "replace") <= exact * (1 + 1e-3) + 2e-12
 
 
-def test_the_number_of_features_and_the_unit_of_length_do_not_matter():
+def test_features_and_the_unit_of_length_do_not_matter():
+    """The number of features and the unit of length do not matter."""
     expected = compute_delta(0.7, law(6.5, 0.8), "replace")
     for d in (1, 5, 27):
         assert compute_delta(0.7, law(6.5, 0.8, d), "replace") == expected
@@ -139,16 +143,16 @@ def test_the_papers_noise_gives_away_what_a_zeroed_task_does(theta):
 def test_between_one_zeroed_task_and_two_hops():
     for eps, k, theta, *_ in cases(15, seed=4):
         eps = abs(eps)
-        found = compute_delta(eps, law(k, theta), "replace")
+        delta = compute_delta(eps, law(k, theta), "replace")
         zeroed = max(delta_add(eps, k, theta), delta_remove(eps, k, theta))
         assert zeroed == pytest.approx(compute_delta(eps, law(k, theta), "zero_out"), abs=1e-12)
-        assert zeroed - 1e-12 <= found <= two_hops(eps, k, theta) * (1 + 1e-3) + 1e-11
+        assert zeroed - 1e-12 <= delta <= two_hops(eps, k, theta) * (1 + 1e-3) + 1e-11
 
 
 @pytest.mark.parametrize(("k", "theta", "T", "published", "near"), ROUNDS)
 def test_rounds_lie_above_draws_of_the_worst_orthogonal_pair(k, theta, T, published, near):
-    found = compute_delta(3.0, (law(k, theta),) * T, "replace")
-    assert found == pytest.approx(published, rel=2e-3)
+    delta = compute_delta(3.0, (law(k, theta),) * T, "replace")
+    assert delta == pytest.approx(published, rel=2e-3)
     rng, n = np.random.default_rng(T), 60_000
     loss = np.zeros(n)
     for _ in range(T):  # the 2 x 2 block that matters, by its Cholesky factor: P adds 1 to x11, Q to x22
@@ -160,8 +164,8 @@ def test_rounds_lie_above_draws_of_the_worst_orthogonal_pair(k, theta, T, publis
             each = (k - 1) * (np.log(schur * x22) - np.log(under_q))
         loss += np.where((under_q > 0) & (x11 > 0), each, np.inf)
     measured = oracles.estimate(loss, 3.0).mean()
-    assert measured < found + oracles.margin(found, n)
-    assert measured > near * found - oracles.margin(found, n)
+    assert measured < delta + oracles.margin(delta, n)
+    assert measured > near * delta - oracles.margin(delta, n)
 
 
 def test_rounds_chosen_by_what_was_seen_give_away_no_more():

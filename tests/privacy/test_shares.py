@@ -22,12 +22,12 @@ def discrete(s, reach):
 @pytest.mark.parametrize("sd", [0.6, 3.0, 40.5])
 def test_the_sampler_draws_the_law(sd):
     source, n = exact.seeded(1), 4000
-    found = np.array(exact.rounded(lambda draws: [draws.discrete_normal(arb(sd)) for _ in range(n)], source))
+    drawn = np.array(exact.rounded(lambda draws: [draws.discrete_normal(arb(sd)) for _ in range(n)], source))
     k, p = discrete(sd, int(12 * sd) + 3)
     edges = np.searchsorted(np.cumsum(p), np.arange(1, 20) / 20)
     cells = np.unique(edges)
     expected = n * np.add.reduceat(p, [0, *(cells + 1)])
-    seen = np.bincount(np.searchsorted(k[cells], found), minlength=len(expected))
+    seen = np.bincount(np.searchsorted(k[cells], drawn), minlength=len(expected))
     assert chisquare(seen, expected).pvalue > RARE
 
 
@@ -41,7 +41,8 @@ def test_a_sum_of_shares_is_a_share_of_the_summed_variance(sds):
 
 
 @pytest.mark.parametrize("s", [4.0, 16.0, 60.0])
-def test_it_has_nearly_the_probabilities_of_a_rounded_real_number(s):
+def test_shares_are_almost_rounded_real_normal_numbers(s):
+    """A discrete normal number has nearly the probabilities of a rounded real one."""
     k, p = discrete(s, int(8 * s))
     real = norm.cdf((k + 0.5) / s) - norm.cdf((k - 0.5) / s)
     tail = np.abs(k) <= 6 * s  # where differences of cdf have digits
@@ -116,13 +117,14 @@ def test_a_share_is_drawn_exactly_whatever_the_step(monkeypatch):
         assert max(number, last) < 1000, "nothing is accepted, or ever decided"
         return exact.seeded(2)(number, first, last)
 
-    found = law.draw_share(few)
+    share = law.draw_share(few)
     for size in (1, 2, 64):
         monkeypatch.setattr(exact.rounded, "__defaults__", (size,))
-        assert np.array_equal(law.draw_share(few), found)
+        assert np.array_equal(law.draw_share(few), share)
 
 
-def test_nothing_is_drawn_of_a_size_that_is_not_known_well_enough():
+def test_shares_of_badly_known_size_are_not_drawn():
+    """Nothing is drawn of a size that is not known well enough."""
     with pytest.raises(exact.Undecided):
         exact.Draws(lambda *_: pytest.fail("drawn")).discrete_normal(arb(4000, 1e-12))
 

@@ -23,11 +23,9 @@ from mpmtl_prob.privacy.charge_and_draw import draw_each, draw_matrices, draw_ve
 from mpmtl_prob.threat_models import calibration, views
 
 W = np.eye(3)
-LAW, MATRIX, VECTOR = (
-    privacy.calibrate(1.0, 1e-6, 3, adjacency="zero_out"),
-    Gaussian(3, 5.0),
-    VectorGaussian(3, 5.0, 1.0),
-)
+LAW = privacy.calibrate(1.0, 1e-6, 3, adjacency="zero_out")
+MATRIX = Gaussian(3, 5.0)
+VECTOR = VectorGaussian(3, 5.0, 1.0)
 RNG = np.random.default_rng(0)
 TASKS = TaskData.from_lists(RNG.standard_normal((4, 6, 3)), RNG.standard_normal((4, 6)))
 DATA = problems.two_sources((60, 20), num_features=3, tests=2, seed=3)
@@ -38,8 +36,8 @@ LABELS = [(each.X, (each.y > 0).astype(float)) for each in (DATA.source, DATA.ta
 
 def released(**options):
     def at(epsilon, delta):
-        found = mp.release(W, epsilon, delta, **options)
-        return found.guarantee, found.mechanisms, found.lattice
+        release = mp.release(W, epsilon, delta, **options)
+        return release.guarantee, release.mechanisms, release.lattice
 
     return at
 
@@ -130,25 +128,27 @@ def test_a_short_budget_is_the_number_it_stands_for(door, budget):
 
 @pytest.mark.parametrize("short", [np.float16, np.float32, np.longdouble])
 def test_a_released_delta_is_the_one_that_the_noise_has(short):
-    found = mp.release(W, short(1.0), 1e-6, adjacency="zero_out")
-    assert found.guarantee.proved.delta == privacy.compute_delta(1.0, found.mechanisms, "zero_out")
-    assert found.guarantee.proved.delta == pytest.approx(1e-6, rel=1e-6)
+    release = mp.release(W, short(1.0), 1e-6, adjacency="zero_out")
+    assert release.guarantee.proved.delta == privacy.compute_delta(1.0, release.mechanisms, "zero_out")
+    assert release.guarantee.proved.delta == pytest.approx(1e-6, rel=1e-6)
 
 
 @pytest.mark.parametrize("short", [np.float16, np.float32])
 @pytest.mark.parametrize("loss", [estimators.LeastSquares(), estimators.Logistic()], ids=["squared", "logistic"])
-def test_an_average_with_short_bounds_has_the_noise_of_the_numbers_they_stand_for(short, loss):
+def test_an_average_with_short_bounds_has_the_same_noise(short, loss):
+    """An average with short bounds has the noise of the numbers that they stand for."""
     labels = TaskData.from_lists(TASKS.X, np.sign(TASKS.y))
     bounds = {"penalty": short(0.3), "row_norm": short(0.7), "target_bound": short(1.3)}
-    found = [
+    guarantees = [
         estimators.DPAggr(**given, loss=loss, rows=(2, 12)).fit(labels).guarantee
         for given in (bounds, {name: float(value) for name, value in bounds.items()})
     ]
-    assert found[0] == found[1]
+    assert guarantees[0] == guarantees[1]
 
 
 @pytest.mark.parametrize("short", [np.float16, np.float32, np.int8])
-def test_a_ball_of_short_numbers_is_the_ball_of_the_numbers_they_stand_for(short):
+def test_a_ball_of_short_numbers_is_the_ball_of_their_values(short):
+    """A ball of short numbers is the ball of the numbers that they stand for."""
     sizes = [short(7), short(3), short(5)] if short is np.int8 else [short(0.3), short(0.7), short(1.1)]
     ball, same = Ball(None, *sizes), Ball(None, *map(float, sizes))
     assert ball == same

@@ -55,7 +55,8 @@ def test_densities_integrate_to_one(law):
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.kind)
-def test_no_release_tells_two_vectors_a_sensitivity_apart_by_more_than_eps(law):
+def test_no_release_separates_near_vectors_by_more_than_eps(law):
+    """No release tells two vectors that are one sensitivity apart by more than eps."""
     rng = np.random.default_rng(2)
     move = rng.standard_normal((4000, 3))
     order = 2 if law.kind == "VectorLaplace" else 1
@@ -71,7 +72,9 @@ def test_no_release_tells_two_vectors_a_sensitivity_apart_by_more_than_eps(law):
 @pytest.mark.parametrize("d", [1, 2, 5, 40])
 @pytest.mark.parametrize("eps", [0.3, 4.0])
 def test_the_loss_of_a_vector_is_that_of_its_draws(d, eps):
-    law, rng, n = VectorLaplace(d, eps, 2.0), np.random.default_rng(4), effort(60_000, 200_000)
+    law = VectorLaplace(d, eps, 2.0)
+    rng = np.random.default_rng(4)
+    n = effort(60_000, 200_000)
     w, moved = np.zeros((n, d)), np.zeros(d)
     moved[0] = 2.0
     released = law.sample(rng, w)
@@ -99,7 +102,9 @@ def test_a_shorter_move_gives_away_less():
 
 
 def test_rounds_of_vectors_compose_as_their_draws_do():
-    laws, rng, n = tuple(VectorLaplace(8, eps, 1.0) for eps in (0.3, 0.5, 0.5, 0.8)), np.random.default_rng(6), 100_000
+    laws = tuple(VectorLaplace(8, eps, 1.0) for eps in (0.3, 0.5, 0.5, 0.8))
+    rng = np.random.default_rng(6)
+    n = 100_000
     total, moved = np.zeros(n), np.eye(8)[0]
     for law in laws:
         released = law.sample(rng, np.zeros((n, 8)))
@@ -123,7 +128,8 @@ def test_equal_rounds_compose_as_the_theorem_says():
         assert compute_delta((T - 2 * i) * each, rounds) == pytest.approx(printed, rel=1e-9, abs=1e-15)
 
 
-def test_unequal_rounds_are_bracketed_and_never_worse_than_the_papers_bound():
+def test_unequal_rounds_are_bracketed_within_the_papers_bound():
+    """Unequal rounds are bracketed, and are never worse than the papers' bound."""
     budgets = schedule(2.0, 1e-4, 12, alpha=0.4)
     rounds = tuple(IndependentLaplace(4, each, 1.0) for each in budgets)
     assert compute_delta(2.0, rounds) <= 1e-4
@@ -138,7 +144,8 @@ def test_unequal_rounds_are_bracketed_and_never_worse_than_the_papers_bound():
     assert compute_delta(budgets.sum(), rounds) == 0
 
 
-def test_zeroing_is_half_a_replacement_and_mixtures_with_whole_tasks_are_counted():
+def test_zeroing_is_half_a_replacement():
+    """Zeroing costs half a replacement, and mixtures with whole tasks are counted."""
     law = IndependentLaplace(3, 0.4, 2.0)
     assert compute_epsilon(1e-12, law, "zero_out") == pytest.approx(0.2, rel=1e-3)
     assert compute_epsilon(1e-12, law) == pytest.approx(0.4, rel=1e-3)
@@ -169,7 +176,8 @@ def test_laws_outlive_a_file(law):
     assert read_mechanism(json.loads(json.dumps(write_mechanism(law)))) == law
 
 
-def test_the_door_draws_fresh_noise_for_every_vector_and_states_what_holds():
+def test_every_vector_gets_fresh_noise_and_true_statements():
+    """Every vector is published with fresh noise, and with a statement of what holds."""
     fine = 2.0**-40  # on which two numbers are never the same by chance
     noise, guarantee = draw_vectors(LAWS[:1] * 2, 4, lattice=fine, epsilon=1.6)
     assert noise.shape == (2, 3, 4)
@@ -204,7 +212,8 @@ def test_the_door_pays_before_it_touches_any_randomness(monkeypatch):
     assert len(book.charges()) == 1
 
 
-def test_a_fixed_seed_or_a_sensitivity_that_is_no_bound_proves_nothing():
+def test_a_fixed_seed_or_a_false_sensitivity_proves_nothing():
+    """A fixed seed, or a sensitivity that is no bound, proves nothing."""
     claimed = Bound(0.8, 0.0, "replace", "row")
     one, other = (draw_vectors(LAWS[:1], 4, lattice=H, epsilon=0.8, claimed=claimed, unsafe_seed=5) for _ in range(2))
     assert np.array_equal(one[0], other[0])

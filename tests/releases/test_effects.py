@@ -38,7 +38,8 @@ def test_messages_have_length_one_and_lie_on_the_lattice():
     assert np.all(np.mod(v, TERMS.lattice) == 0)
 
 
-def test_last_column_of_their_sum_is_the_weighted_mean_of_estimates():
+def test_the_last_column_of_the_sum_is_the_weighted_mean():
+    """The last column of the sum of messages is the weighted mean of the estimates."""
     u = effect_messages(TASKS, TERMS.effects)
     A = sum(np.outer(x, x) / (x @ x) for x in u.T)
     weight = 1 / (u**2).sum(axis=0)
@@ -69,7 +70,8 @@ OTHERS = {
 @pytest.mark.parametrize("change", OTHERS)
 @pytest.mark.filterwarnings("ignore:tasks")
 @pytest.mark.parametrize("reference", [REFERENCE, None], ids=["declared units", "own units"])
-def test_neighbours_differ_in_one_message_and_in_nothing_that_is_public(change, reference):
+def test_neighbours_differ_in_one_message_alone(change, reference):
+    """Data sets that differ in one task differ in that task's message and in nothing that is public."""
     X, y = make()
     X2, y2 = list(X), list(y)
     X2[2], y2[2] = OTHERS[change](X[2], y[2])
@@ -109,7 +111,8 @@ def test_file_holds_the_layout(tmp_path):
     assert loaded.features == ("a", "b", "c", "determined: columns", "one")
 
 
-def test_without_reference_values_the_intercept_is_every_tasks_own():
+def test_without_reference_every_task_has_its_own_intercept():
+    """Without reference values, the intercept is every task's own."""
     release = mp.release(TASKS.with_intercept(), 1.0, message="effects", unsafe_seed=0)
     assert release.effects.coefficients == ("a", "b", "c")
     assert release.scaling == "unit_variance"
@@ -135,7 +138,8 @@ def test_shards_send_the_same_messages(tmp_path):
     assert np.array_equal(one.sigma, other.sigma)
 
 
-def test_a_column_a_thousand_times_its_scale_is_told_and_nothing_public_changes():
+def test_a_badly_scaled_column_is_told_to_its_owner_alone():
+    """An owner whose column is a thousand times its scale is told so; nothing public changes."""
     X, y = make()
     scaled = tasks_of([X[0] * [1000, 1, 1], *X[1:]], y)
     with pytest.warns(UserWarning, match="as if in other units: 'a' of 0"):
@@ -163,7 +167,8 @@ def test_what_does_not_go_with_effects_is_named(options, words):
 @pytest.mark.parametrize(
     ("column", "scale"), [("a", [1000, 1, 1]), ("the target", [1, 1, 1])], ids=["a column", "the target"]
 )
-def test_who_holds_rows_in_other_units_is_told_at_their_own_line_and_the_message_is_as_it_was(column, scale):
+def test_rows_in_other_units_are_told_at_their_owners_line(column, scale):
+    """Whoever holds rows in other units is told at their own line, and the message stays as it was."""
     X, y = make()
     X, y = [X[0] * scale, *X[1:]], [y[0] * (1000 if column == "the target" else 1), *y[1:]]
     with pytest.warns(UserWarning, match=f"{column!r} of 0") as told:
@@ -186,8 +191,11 @@ def test_an_intercept_is_shared_by_all_or_by_nobody():
         effect_messages(TASKS.with_intercept(), without)
 
 
-def test_rows_whose_eigenvalues_do_not_converge_end_nothing_and_say_nothing(monkeypatch):
-    """A finite matrix may do that to LAPACK; whether there is a release must not depend on one task's rows."""
+def test_rows_without_eigenvalues_stop_nothing(monkeypatch):
+    """Rows whose eigenvalues do not converge stop nothing and say nothing.
+
+    A finite matrix may do that to LAPACK; whether there is a release must not depend on one task's rows.
+    """
 
     def refuse(matrix):
         raise np.linalg.LinAlgError("Eigenvalues did not converge")
@@ -208,8 +216,11 @@ def test_names_of_any_kind_stand_in_files(names, tmp_path):
 @pytest.mark.parametrize("reference", [REFERENCE, None], ids=["declared units", "own units"])
 @pytest.mark.parametrize("names", [["a", "b", "intercept"], ["intercept", "b", "c"]])
 @pytest.mark.parametrize("kind", ["rows", "shards"])
-def test_a_column_of_ones_own_called_intercept_is_refused_before_anything_is_charged(names, reference, kind, tmp_path):
-    """By name it would be dropped, or shared as the intercept, whatever it holds."""
+def test_a_column_called_intercept_is_refused_before_a_charge(names, reference, kind, tmp_path):
+    """A user's own column called "intercept" is refused before anything is charged.
+
+    By name it would be dropped, or shared as the intercept, whatever it holds.
+    """
     tasks = TaskData.from_lists(*make(), features=names)
     if kind == "shards":
         tasks.to_pandas(task="task", target="y").to_parquet(tmp_path / "0.parquet")
@@ -251,8 +262,11 @@ def test_vectors_of_ones_own_are_no_rows():
 
 
 @pytest.mark.parametrize("rows", [2, 9])
-def test_a_task_whose_targets_do_not_vary_sends_what_one_that_knows_nothing_would(rows):
-    """Its residuals are zero, as if its effects were known without error."""
+def test_constant_targets_send_what_an_empty_task_sends(rows):
+    """A task whose targets do not vary sends what a task that knows nothing would send.
+
+    Its residuals are zero, as if its effects were known without error.
+    """
     X = np.random.default_rng(0).standard_normal((rows, 2))
     layout = EffectsLayout(("a", "b"), Reference.standard(["a", "b"]))
     tasks = TaskData.from_lists([X, X], [np.full(rows, 3.0), X[:, 0]], features=["a", "b"])

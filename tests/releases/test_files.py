@@ -136,14 +136,15 @@ def test_a_seeded_release_stays_unproved(tmp_path):
     assert "fixed seed" in back.reason
 
 
-def test_a_signature_tells_the_holder_of_the_key_what_was_changed(published, tmp_path):
+def test_a_signature_tells_the_key_holder_what_was_changed(published, tmp_path):
+    """A signature tells the holder of the key what was changed."""
     path = tmp_path / "out.nc"
     published.save(path, key=KEY)
     assert repr(Release.load(path, key=KEY)) == repr(Release.load(path)) == repr(published)
     with pytest.raises(ValueError, match=r"^key: .* was signed with another key, or changed after"):
         Release.load(path, key=KEY + b"!")
-    with xr.open_dataset(path, engine="h5netcdf") as found:
-        signed = found.load()
+    with xr.open_dataset(path, engine="h5netcdf") as stored:
+        signed = stored.load()
     moved = signed.copy(deep=True)
     moved["sigma"][0, 0, 0] = np.nextafter(moved["sigma"][0, 0, 0].item(), np.inf)
     meta = signed.assign_attrs(release=signed.attrs["release"].replace('"num_tasks": 8', '"num_tasks": 9'))
@@ -243,8 +244,11 @@ WRONG = [
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_a_malformed_field_is_an_error_that_names_the_file_or_harms_nothing(published, monkeypatch, name):
-    """Never a traceback, and never a guarantee that is better than the laws'. Tests above and below read real files."""
+def test_malformed_fields_are_named_errors_or_harmless(published, monkeypatch, name):
+    """A malformed field is an error that names the file, or does no harm.
+
+    Never a traceback, and never a guarantee that is better than the laws'. Tests above and below read real files.
+    """
     refused = 0
     for value in WRONG:
         path = *_, last = name.split("__")

@@ -45,22 +45,22 @@ WITHOUT_ROWS = {
 def objects(tmp_path_factory):
     """An instance of everything that has seen rows, by the name of its class."""
     options = {"penalty": 1.0, "epsilon": 1.0, "clip": 1e6, "rounds": 3, "curvature": 1e12}
-    found = {kind.__name__: kind(**options, start=W) for kind in (estimators.LowRank, estimators.GroupSparse)}
-    found["MPMTL"] = estimators.MPMTL(estimators.Proximal(estimators.TraceNorm()), **options, start=W)
-    found["LowRankSparse"] = estimators.LowRankSparse(**options | {"penalty": (1.0, 1.0)}, start=W)
-    found["LocalGradientDescent"] = estimators.LocalGradientDescent(rounds=1, start=W, step_size=abs(W[0]))
+    by_name = {kind.__name__: kind(**options, start=W) for kind in (estimators.LowRank, estimators.GroupSparse)}
+    by_name["MPMTL"] = estimators.MPMTL(estimators.Proximal(estimators.TraceNorm()), **options, start=W)
+    by_name["LowRankSparse"] = estimators.LowRankSparse(**options | {"penalty": (1.0, 1.0)}, start=W)
+    by_name["LocalGradientDescent"] = estimators.LocalGradientDescent(rounds=1, start=W, step_size=abs(W[0]))
     for kind in (estimators.DPAggr, estimators.RidgeLogistic, estimators.Ridge, estimators.Lasso):
-        found[kind.__name__] = kind(1.0)
-    found |= {"DPMTRL": estimators.DPMTRL(1.0, 1.0), "MTRL": estimators.MTRL(1.0, 1.0)}
-    found["MultiTask"] = estimators.MultiTask(estimators.TraceNorm(), 1.0)
-    found["LowRankPlusSparse"] = estimators.LowRankPlusSparse((1.0, 1.0))
+        by_name[kind.__name__] = kind(1.0)
+    by_name |= {"DPMTRL": estimators.DPMTRL(1.0, 1.0), "MTRL": estimators.MTRL(1.0, 1.0)}
+    by_name["MultiTask"] = estimators.MultiTask(estimators.TraceNorm(), 1.0)
+    by_name["LowRankPlusSparse"] = estimators.LowRankPlusSparse((1.0, 1.0))
 
-    plan = found["LowRank"].plan(DATA)
+    plan = by_name["LowRank"].plan(DATA)
     noise = estimators.Noise(np.multiply.outer(np.ones(3), W @ W.T))
     rounds = Rounds(plan.run, plan.W0, noise, 1.0)
-    kernel = inference.MPMTLKernel(found["LowRank"].sharing, rounds)
+    kernel = inference.MPMTLKernel(by_name["LowRank"].sharing, rounds)
     state = kernel.init(jax.random.key(0), 0, None, (), {})
-    found |= {
+    by_name |= {
         "plan": plan,
         "Run": plan.run,
         "Noise": noise,
@@ -68,8 +68,8 @@ def objects(tmp_path_factory):
         "RoundState": state,
         "Rounds": rounds,
     }
-    found |= {"Rows": found["LowRank"].bind(DATA), "MPMTLKernel": kernel, "Gram": DATA.gram}
-    found |= {"Observed": penalised.observe(penalised.low_rank, DATA), "Means": evidence.posterior_means(DATA)}
+    by_name |= {"Rows": by_name["LowRank"].bind(DATA), "MPMTLKernel": kernel, "Gram": DATA.gram}
+    by_name |= {"Observed": penalised.observe(penalised.low_rank, DATA), "Means": evidence.posterior_means(DATA)}
 
     release = mp.release(DATA, epsilon=1.0)
     shared = inference.shared_covariance(release, chains=2, warmup=200, draws=20, progress_bar=False)
@@ -80,13 +80,13 @@ def objects(tmp_path_factory):
     )
     own_estimates = mp.Estimates([mp.Estimate(w, 1e9 * (np.eye(D) + 0.1 * np.outer(x, x) / (x @ x)))
                                   for w, x in zip(W.T, X[:, 0], strict=True)])  # fmt: skip
-    found |= {"Estimates": own_estimates, "Estimate": own_estimates.estimates[0]}
+    by_name |= {"Estimates": own_estimates, "Estimate": own_estimates.estimates[0]}
     joined = inference.task_posteriors(own_estimates, effects, draws=20)
-    found["OwnerEffects of estimates"] = joined
-    fitted = found["LowRank"].fit(DATA)
-    posterior = inference.private_langevin(found["LowRank"], DATA, progress_bar=False)
-    grid = [found["LowRank"], estimators.LowRank(**options, start=2 * W)]
-    found["Found"] = methods.Found(own.W, {"W": np.array([own.W])})
+    by_name["OwnerEffects of estimates"] = joined
+    fitted = by_name["LowRank"].fit(DATA)
+    posterior = inference.private_langevin(by_name["LowRank"], DATA, progress_bar=False)
+    grid = [by_name["LowRank"], estimators.LowRank(**options, start=2 * W)]
+    by_name["Found"] = methods.Found(own.W, {"W": np.array([own.W])})
     results = (
         DATA,
         release,
@@ -99,13 +99,13 @@ def objects(tmp_path_factory):
         own.predict(DATA),
         own.subspace(2),
     )
-    found |= {type(each).__name__: each for each in results}
+    by_name |= {type(each).__name__: each for each in results}
     folder = tmp_path_factory.mktemp("rows")
     DATA.to_pandas().rename(columns=str).to_parquet(folder / "part.parquet")
-    found["NoiseAware"] = inference.NoiseAware()
-    found["TaskShards"] = mp.TaskShards.from_parquet(folder, task="task", target="y")
-    found["Selection"] = evaluation.cross_validate(grid, DATA, folds=2, progress_bar=False)
-    return found
+    by_name["NoiseAware"] = inference.NoiseAware()
+    by_name["TaskShards"] = mp.TaskShards.from_parquet(folder, task="task", target="y")
+    by_name["Selection"] = evaluation.cross_validate(grid, DATA, folds=2, progress_bar=False)
+    return by_name
 
 
 @pytest.fixture(scope="module")
@@ -121,15 +121,15 @@ def secrets(objects):
 
 def given_away(text, secrets):
     """Numbers of a text that are private ones, as far as they are written out."""
-    found = []
+    leaks = []
     # digits of addresses, and of a border's colour, are chance
     text = re.sub(r"0x[0-9a-f]+|(?<=1px solid )#[0-9a-f]+", "", text)
     for token in re.findall(r"\d+\.?\d*(?:[eE][+-]?\d+)?", text):
         digits = len(re.sub(r"[eE].*|\.", "", token).lstrip("0"))
         value = float(token)
         if digits >= 3 and np.any(np.abs(secrets / value - 1) < 10.0 ** (1 - digits) if value else False):
-            found.append(token)
-    return found
+            leaks.append(token)
+    return leaks
 
 
 def test_every_public_class_was_looked_at(objects):
@@ -231,7 +231,8 @@ NO_NUMBERS = {
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("bad", NO_NUMBERS)
-def test_what_is_no_number_is_a_named_error_that_does_not_show_it(bad):
+def test_values_that_are_no_numbers_are_refused_and_not_shown(bad):
+    """A value that is not a number is refused by a named error that does not show it."""
     value, good = NO_NUMBERS[bad], [1.0, 2.0]
     frame = {"task": [0, 1], "x": good, "y": good}
     cell = value[1] if isinstance(value, list) else value

@@ -106,7 +106,8 @@ def malformed(bad):
     assert len(text) < 300  # it names the trouble, it does not pour out the data
 
 
-def test_malformed_input_is_a_named_error_and_nothing_is_charged_drawn_or_written(tmp_path, monkeypatch):
+def test_malformed_input_is_named_and_nothing_is_charged(tmp_path, monkeypatch):
+    """Malformed input is a named error, and nothing is charged, drawn or written."""
     monkeypatch.chdir(tmp_path)
     drawn = []
     monkeypatch.setattr(exact, "source", lambda *_: drawn.append(1))

@@ -52,7 +52,8 @@ def test_a_message_is_that_of_the_rows_where_these_are_many():
     assert np.abs(few - effect_messages(ESTIMATES, TERMS.effects)[:, :1]).max() > 0.1  # which is not so of any estimate
 
 
-def test_it_is_that_of_the_rows_exactly_where_only_their_estimate_counts(monkeypatch):
+def test_estimates_alone_give_the_messages_of_their_rows(monkeypatch):
+    """An estimate has exactly the message of its rows where these count through it alone."""
     x, y, s2, v = X[0][:12], Y[0][:12], 0.7, 0.2
     monkeypatch.setattr(shrunk, "RESIDUALS", np.array([s2]))
     monkeypatch.setattr(shrunk, "LOG_PRIOR", np.zeros(1))
@@ -65,20 +66,26 @@ def test_it_is_that_of_the_rows_exactly_where_only_their_estimate_counts(monkeyp
         assert np.all(np.abs(one) < 0.99)
 
 
-def test_it_is_the_posterior_mean_under_the_declared_prior_where_no_other_is_weaker():
-    """In other words: of N(b | beta, V) under N(0, v I), by precisions."""
+def test_it_is_the_posterior_mean_under_the_declared_prior():
+    """A message is the posterior mean under the declared prior where no other prior is weaker.
+
+    In other words: of N(b | beta, V) under N(0, v I), by precisions.
+    """
     b, V, v = OWN[1].mean, OWN[1].covariance * 300, 0.2
-    found = shrunk.shrunk_from(b, V, v, 1.0)
+    shrunken = shrunk.shrunk_from(b, V, v, 1.0)
     precision = np.linalg.inv(V)
-    assert np.allclose(found.estimate, np.linalg.solve(precision + np.eye(3) / v, precision @ b))
-    assert np.allclose(found.determined, np.diag(np.linalg.solve(precision + np.eye(3) / v, precision)))
+    assert np.allclose(shrunken.estimate, np.linalg.solve(precision + np.eye(3) / v, precision @ b))
+    assert np.allclose(shrunken.determined, np.diag(np.linalg.solve(precision + np.eye(3) / v, precision)))
 
 
-def test_an_estimate_whose_coefficients_are_of_very_different_accuracy_loses_neither():
-    """As where one category is separated perfectly: its standard error is large beyond all sense, and the others' are not."""
-    found = shrunk.shrunk_from(np.array([0.5, 30.0]), np.diag([0.01, 1e18]), 0.25, 8.0)
-    assert np.allclose(found.estimate, [0.5 * 0.25 / 0.26, 0], atol=1e-12)
-    assert np.allclose(found.determined, [0.25 / 0.26, 0], atol=1e-12)
+def test_coefficients_of_unequal_accuracy_are_all_kept():
+    """An estimate whose coefficients are of very different accuracy loses none of them.
+
+    This happens where one category is separated perfectly: its standard error is beyond all sense, and no other is.
+    """
+    shrunken = shrunk.shrunk_from(np.array([0.5, 30.0]), np.diag([0.01, 1e18]), 0.25, 8.0)
+    assert np.allclose(shrunken.estimate, [0.5 * 0.25 / 0.26, 0], atol=1e-12)
+    assert np.allclose(shrunken.determined, [0.25 / 0.26, 0], atol=1e-12)
 
 
 def test_an_owner_alone_makes_the_same_bits_as_the_curator():
@@ -87,7 +94,8 @@ def test_an_owner_alone_makes_the_same_bits_as_the_curator():
         assert np.array_equal(message(Estimates([own]), TERMS)[:, 0], together[:, i])
 
 
-def test_the_order_of_coefficients_is_that_of_the_reference_and_no_tasks_own():
+def test_coefficients_come_in_the_order_of_the_reference():
+    """Coefficients come in the order of the reference, whatever order a task has them in."""
     moved = [Estimate(own.mean[::-1], own.covariance[::-1, ::-1], ["b", "a", "const"]) for own in OWN]
     assert Estimates(moved).features == ("b", "a", "intercept")
     one, other = (mp.release(Estimates(each), 1.0, reference=REFERENCE, unsafe_seed=0) for each in (moved, OWN))
@@ -115,7 +123,8 @@ OTHERS = {
 
 @pytest.mark.parametrize("change", OTHERS)
 @pytest.mark.filterwarnings("error")
-def test_neighbours_differ_in_one_message_and_in_nothing_that_is_public(change):
+def test_neighbours_differ_in_one_message_alone(change):
+    """Data sets that differ in one task differ in that task's message and in nothing that is public."""
     for place in (0, 2):  # the first task's too, of which names are taken where nobody says which
         own = list(OWN)
         own[place] = OTHERS[change](own[place])
@@ -135,14 +144,18 @@ def test_rows_and_estimates_have_the_same_public_part():
     assert str(public[0]) == str(public[1])
 
 
-def test_an_estimate_beyond_double_precision_says_what_a_task_without_rows_says():
+def test_an_estimate_beyond_doubles_sends_an_empty_message():
+    """An estimate beyond double precision says what a task without rows says."""
     layout = EffectsLayout(("a", "b"), Reference(dict.fromkeys("ab", (0.0, 1e90)), target=(0.0, 1e-90)))
     u = effect_messages(Estimates([Estimate([1e149, 1.0], np.eye(2), ["a", "b"])]), layout)
     assert np.array_equal(u[:, 0], [0, 0, 0, 1])
 
 
-def test_an_estimate_that_cannot_be_inverted_ends_nothing_and_says_nothing(monkeypatch):
-    """Whether there is a release must not depend on one task's numbers."""
+def test_a_singular_estimate_stops_nothing_and_says_nothing(monkeypatch):
+    """An estimate whose covariance cannot be inverted stops nothing and says nothing.
+
+    The existence of a release must not depend on one task's numbers.
+    """
 
     def refuse(matrix):
         raise np.linalg.LinAlgError("Singular matrix")
@@ -172,7 +185,8 @@ def test_a_guess_is_taken_off():
         ({"reference": REFERENCE, "rounds": 2}, "rounds: expected 1"),
     ],
 )
-def test_whatever_does_not_go_with_estimates_is_named_and_nothing_is_charged(options, words):
+def test_unsuitable_arguments_are_named_before_a_charge(options, words):
+    """Whatever does not go with estimates is named, and nothing is charged."""
     ledger = mp.privacy.Ledger(epsilon=5.0, delta=0.2)
     with pytest.raises(ValueError, match=words):
         mp.release(ESTIMATES, 1.0, ledger=ledger, **options)
@@ -185,7 +199,8 @@ def test_a_ledger_pays_for_estimates():
     assert 0.9 < ledger.spent.epsilon <= 1.0
 
 
-def test_estimates_without_an_intercept_where_it_is_shared_are_refused():
+def test_estimates_without_a_shared_intercept_are_refused():
+    """Estimates without an intercept are refused where the intercept is shared."""
     with pytest.raises(ValueError, match=r"got none of \['intercept'\]"):
         message(Estimates(OWN, coefficients=["a", "b"]), TERMS)
     with pytest.raises(ValueError, match="source: expected TaskData, got Estimates"):

@@ -58,7 +58,8 @@ def test_the_default_release_keeps_its_promise():
     assert (out.features, out.num_tasks, out.rounds) == (("f0", "f1", "f2"), 6, 1)
 
 
-def test_the_papers_release_has_a_claim_and_a_truth_and_they_differ():
+def test_the_papers_claim_and_the_truth_differ():
+    """The papers' release has a claim and a true guarantee, and they differ."""
     guarantee = release(W, 1.0, 1e-3, mechanism="paper", adjacency="zero_out").guarantee
     assert guarantee.claimed == Bound(1.0, 0.0, "zero_out")
     assert guarantee.proved.delta == pytest.approx(1 - np.exp(-1))
@@ -74,7 +75,8 @@ def test_the_noise_is_the_law_that_is_stated():
     assert np.all(np.abs(draws.mean(axis=0) - directions @ directions.T - law.mean) < FAR * error)
 
 
-def test_two_releases_never_share_noise_and_a_seed_guarantees_nothing():
+def test_releases_never_share_noise_and_seeds_prove_nothing():
+    """Two releases never share noise, and a seed guarantees nothing."""
     assert not np.array_equal(release(W, 1.0, 1e-3).sigma, release(W, 1.0, 1e-3).sigma)
     seeded = [release(W, 1.0, 1e-3, unsafe_seed=5) for _ in range(2)]
     assert np.array_equal(seeded[0].sigma, seeded[1].sigma)
@@ -117,7 +119,8 @@ def test_clipping_shortens_what_is_longer_and_nothing_else():
     assert np.linalg.norm(clipped(np.full((3, 1), 1e300), 2.0)) == pytest.approx(2)
 
 
-def test_a_bought_clip_is_near_the_quantile_and_is_part_of_the_price():
+def test_a_private_clip_norm_is_near_the_quantile_and_is_paid():
+    """A private clip norm is near the quantile, and is part of the price."""
     long = RNG.standard_normal((3, 4000))
     norms = np.linalg.norm(long, axis=0)
     bought = private_clip_norm(long, 0.2, low=0.01, high=100.0)
@@ -184,7 +187,8 @@ def test_a_release_cannot_be_changed():
         out.guarantee = None
 
 
-def test_gaussian_noise_may_leave_the_positive_definite_cone_and_is_published_all_the_same():
+def test_gaussian_noise_may_leave_the_cone_and_is_published():
+    """Gaussian noise may leave the cone of positive definite matrices, and is published all the same."""
     out = through_the_door(Gaussian(3, 50.0), np.zeros((3, 3)), unsafe_seed=0)
     assert np.linalg.eigvalsh(out.sigma[0])[0] < 0
 
@@ -196,7 +200,8 @@ def test_the_tasks_own_second_moment_is_released_without_a_proof():
     assert "Nothing is proved" in out.guarantee.explain()
 
 
-def test_explain_says_what_is_compared_with_what_and_what_is_not_covered():
+def test_explain_says_what_is_compared_and_what_is_not_covered():
+    """The explanation says which data sets are compared, and what is not covered."""
     text = release(W, 1.0, 1e-3).guarantee.explain()
     for words in (
         "any other task",
@@ -213,12 +218,14 @@ def test_explain_says_what_is_compared_with_what_and_what_is_not_covered():
 
 
 @pytest.mark.parametrize(("epsilon", "power"), [(0.5, "9%"), (3.0, "95%")])
-def test_explain_bounds_the_power_of_a_test_from_both_sides_of_a_promise(epsilon, power):
+def test_explain_bounds_the_power_of_a_test_from_both_sides(epsilon, power):
+    """The explanation bounds the power of a test by both sides of the promise."""
     text = Guarantee(None, Bound(epsilon, 0.01, "replace"), "").explain()
     assert f"at most {power} of the time" in text
 
 
-def test_a_law_of_ones_own_that_does_not_keep_the_delta_asked_for_is_refused_before_anything_is_paid():
+def test_a_law_that_breaks_the_delta_is_refused_before_paying():
+    """A user's law that does not keep the delta asked for is refused before anything is paid."""
     book, law = Ledger(epsilon=1.0, delta=0.5), Gaussian(3, 2.0)
     true = compute_delta(1.0, law, "replace")
     with pytest.raises(ValueError, match=f"delta: the given mechanism has {true:.3g} at eps = 1, more than the 0.001"):
@@ -230,7 +237,8 @@ def test_a_law_of_ones_own_that_does_not_keep_the_delta_asked_for_is_refused_bef
         assert release(W, 1.0, asked, mechanism=law).guarantee.proved.delta == true
 
 
-def test_a_law_of_ones_own_is_drawn_once_where_rounds_are_left_to_the_release():
+def test_a_users_law_is_drawn_once_where_rounds_are_automatic():
+    """A user's law is drawn once where the number of rounds is left to the release."""
     many = np.tile(np.eye(3), 200)
     law = calibrate_gaussian(1.0, 1e-3, 3)
     ask = {"rounds": "auto", "respond": lambda so_far: many}
@@ -288,7 +296,8 @@ def test_the_door_charges_and_draws_nothing_on_bad_input(change, name):
     ],
     ids=["another d", "not finite", "not symmetric", "negative", "singular"],
 )
-def test_a_release_holds_positive_definite_matrices_of_its_dimension(sigma):
+def test_a_release_holds_definite_matrices_of_its_dimension(sigma):
+    """A release holds positive definite matrices of its own dimension."""
     good = release(W, 1.0, 1e-3)
     with pytest.raises(ValueError, match=r"^sigma: expected"):
         Release(sigma, good.mechanisms, 8, good.features, good.guarantee, "direction", "none", "0")

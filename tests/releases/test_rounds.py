@@ -64,7 +64,9 @@ def test_bad_answers_are_refused_in_words():
         mp.release(tasks_of(), 1.0, rounds="many")
 
 
-def test_auto_takes_a_second_round_where_noise_is_small_and_tasks_are_many():
+def test_auto_takes_two_rounds_of_little_noise_and_many_tasks():
+    """Automatic rounds take a second one where noise is small and tasks are many."""
+
     def rounds(eps, m):
         answer = lambda _: np.ones((3, m))
         return mp.release(tasks_of(m), eps, rounds="auto", respond=answer, unsafe_seed=0, adjacency="zero_out").rounds
@@ -76,7 +78,8 @@ def test_auto_takes_a_second_round_where_noise_is_small_and_tasks_are_many():
     assert mp.release(wide, 1.0, rounds="auto", respond=lambda _: wide, unsafe_seed=0).rounds == 1  # noise is large
 
 
-def test_draws_answer_a_release_and_depend_on_no_other_tasks_rows():
+def test_draws_depend_on_the_release_and_on_no_other_rows():
+    """A task's draws answer a release and depend on no rows of other tasks."""
     tasks = tasks_of()
     release = mp.release(tasks, 10.0, adjacency="zero_out", unsafe_seed=1)
     message = posterior_draws(tasks)(release)
@@ -89,7 +92,7 @@ def test_draws_answer_a_release_and_depend_on_no_other_tasks_rows():
 
 
 def test_the_last_round_alone_is_read():
-    """What came before is in its messages, whatever noise it had."""
+    """The last round alone is read: earlier ones are in its messages, whatever noise they had."""
     tasks = tasks_of()
     release = mp.release(tasks, 20.0, adjacency="zero_out", rounds=2, respond=posterior_draws(tasks), unsafe_seed=0)
     last = replace(release, sigma=release.sigma[1:], mechanisms=release.mechanisms[1:])
@@ -107,7 +110,9 @@ def test_the_last_round_alone_is_read():
 
 
 @pytest.mark.evidence
-def test_where_rows_are_few_and_tasks_many_a_second_round_of_the_same_budget_errs_less():
+def test_a_second_round_errs_less_with_few_rows_and_many_tasks():
+    """A second round of the same budget errs less where rows are few and tasks many."""
+
     def error(rounds, seed):
         rng = np.random.default_rng(seed)
         W = rng.standard_normal((20, 2)) @ rng.standard_normal((2, 150))
@@ -120,7 +125,8 @@ def test_where_rows_are_few_and_tasks_many_a_second_round_of_the_same_budget_err
     assert sum(error("auto", seed) for seed in range(3)) < 0.9 * sum(error(1, seed) for seed in range(3))
 
 
-def test_an_answer_that_is_not_finite_is_silent_as_its_round_is_paid_for():
+def test_an_answer_that_is_not_finite_becomes_silent():
+    """An answer that is not finite is replaced by a silent message, as its round is paid for."""
     W = np.random.default_rng(0).standard_normal((3, 8))
     answer = W.copy()
     answer[1, 2] = np.nan

@@ -47,7 +47,8 @@ def test_owner_by_owner_the_release_is_that_of_all_rows_at_once(options):
     same(publish(second_moment, settled, unsafe_seed=5), mp.release(TASKS, 1.0, DELTA, **options, unsafe_seed=5))
 
 
-def test_a_published_sum_is_charged_once_and_promises_what_a_release_does():
+def test_a_published_sum_is_charged_once_with_a_true_promise():
+    """A published sum is charged once, and promises what a release does."""
     book, settled = Ledger(epsilon=1.0, delta=DELTA), terms(0.6, 5, 3, DELTA)
     W = message(RNG.standard_normal((3, 5)), settled)
     out = publish(W @ W.T, settled, ledger=book)
@@ -56,7 +57,8 @@ def test_a_published_sum_is_charged_once_and_promises_what_a_release_does():
     assert not np.array_equal(out.sigma, publish(W @ W.T, settled).sigma)
 
 
-def test_what_is_no_sum_of_such_messages_is_refused_before_it_is_charged():
+def test_sums_of_other_messages_are_refused_before_a_charge():
+    """A matrix that cannot be a sum of such messages is refused before it is charged."""
     book, settled = Ledger(epsilon=9.0, delta=DELTA), terms(0.6, 5, 3, DELTA)
     W = message(RNG.standard_normal((3, 5)), settled)
     A = W @ W.T
@@ -74,7 +76,8 @@ def test_what_is_no_sum_of_such_messages_is_refused_before_it_is_charged():
     assert book.charges() == []
 
 
-def test_terms_are_public_numbers_and_say_what_is_wrong_with_others():
+def test_a_spec_holds_public_numbers_and_refuses_others():
+    """A release's specification holds public numbers, and says what is wrong with others."""
     for change, name in (
         ({"num_tasks": 0}, "num_tasks"),
         ({"epsilon": 0.0}, "epsilon"),
@@ -191,7 +194,7 @@ def test_tasks_that_say_nothing_are_named_and_counted():
 
 
 def test_a_release_says_where_one_person_is_in_several_tasks(tmp_path):
-    """What is promised is about one task, and a person may be in all of them; files of before say nothing of it."""
+    """A release says so where a person is in several tasks, as its promise is about one; older files say nothing of it."""
     rng = np.random.default_rng(0)
     shared = TaskData.from_targets(rng.standard_normal((20, 3)), rng.standard_normal((20, 5)))
     said = "A person of k tasks is promised less: `guarantee.for_group(k)` says what."

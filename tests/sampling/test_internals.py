@@ -1,4 +1,4 @@
-"""What the package uses of the inside of NumPyro and JAX is there, and in the two files that are for it alone."""
+"""Internals of NumPyro and JAX that the package uses: they are there, and used in the two files made for it alone."""
 
 import ast
 import inspect
@@ -80,7 +80,8 @@ def test_jax_makes_generators_of_the_parts_that_it_is_given():
     assert parts <= set(inspect.signature(define_prng_impl).parameters), JAX
 
 
-def test_jax_splits_keys_and_draws_bits_as_they_are_computed_here():
+def test_jax_splits_keys_and_draws_bits_as_computed_here():
+    """JAX splits keys and draws bits in the way that is computed here."""
     (ours,), theirs = _threefry.keys(3, 1), jax.random.split(jax.random.key(3, impl="threefry2x32"), 1)[0]
     assert jax.config.jax_default_prng_impl == "threefry2x32", JAX
     assert jax.config.jax_threefry_partitionable, JAX

@@ -64,7 +64,7 @@ def shortly(*names):
 
 
 def warmup_of(kernel):
-    """Of NUTS as many iterations as a run can be stopped in."""
+    """Return the length of a warm-up: for NUTS as many iterations as a run can be stopped in."""
     return 60 if isinstance(kernel, NUTS) else 4
 
 
@@ -74,12 +74,12 @@ def run(kernel, args, *, draws=8, count=2, thin=1, reached=None, progress_bar=Fa
     if reached is None:
         reached = chains.init(compiled, args, chains=count, seed=0)
     kept = []
-    for now, found, statistics in chains.advance(
+    for now, part, statistics in chains.advance(
         compiled, kernel, args, reached, warmup=warmup, draws=draws, thin=thin, progress_bar=progress_bar
     ):
         reached = now
-        if found is not None:
-            kept.append((found, statistics))
+        if part is not None:
+            kept.append((part, statistics))
     return reached, chains.join([k[0] for k in kept]), chains.join([k[1] for k in kept])
 
 
@@ -134,7 +134,7 @@ class Count(NamedTuple):
 
 
 class Counting(MCMCKernel):
-    """Whose draws are the numbers of its steps."""
+    """Kernel whose draws are the numbers of its steps."""
 
     sample_field = "z"
 
@@ -262,7 +262,8 @@ def test_private_rounds_at_temperature_zero_are_the_algorithm(name, tasks):
     assert sampled.guarantee == fitted.guarantee
 
 
-def test_private_rounds_spend_the_budget_of_every_round_before_noise_is_drawn(tasks, tmp_path):
+def test_private_rounds_pay_for_every_round_before_drawing(tasks, tmp_path):
+    """Private rounds spend the budget of every round before any noise is drawn."""
     options = {"clip": 4.0, "rounds": T, "mechanism": "calibrated", "delta": 1e-3, "curvature": 100.0}
     estimator = partial(mp.estimators.LowRank, 0.8, **options)
     spent = {}

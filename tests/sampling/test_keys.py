@@ -34,9 +34,9 @@ def test_bits_are_jaxs(double):
     cases += [(shape, "uint32") for shape in ((), (1,), (0,), (2, 0)) if double]
     draw = quickly(lambda key: [jax.random.bits(key, *case) for case in cases])
     with jax.enable_x64(double):
-        for case, found, expected in zip(cases, *map(draw, pair(SEED)), strict=True):
-            assert found.dtype == case[1]
-            assert_array_equal(found, expected)
+        for case, bits, expected in zip(cases, *map(draw, pair(SEED)), strict=True):
+            assert bits.dtype == case[1]
+            assert_array_equal(bits, expected)
 
 
 def test_keys_split_as_jaxs_do():
@@ -45,11 +45,11 @@ def test_keys_split_as_jaxs_do():
         one = jax.vmap(jax.random.fold_in, (None, 0))(key, jax.numpy.arange(4))[3]
         return [DATA(jax.random.split(one, number)) for number in (2, (3, 2), 0)]
 
-    for found, expected in zip(*map(splits, pair(SEED)), strict=True):
-        assert_array_equal(found, expected)
+    for children, expected in zip(*map(splits, pair(SEED)), strict=True):
+        assert_array_equal(children, expected)
 
 
 def test_many_keys_at_once_draw_what_each_draws():
     draw = quickly(lambda key: jax.vmap(lambda k: jax.random.normal(k, (3,)))(jax.random.split(key, 5)))
-    found, expected = map(draw, pair(7))
-    assert_array_equal(found, expected)
+    numbers, expected = map(draw, pair(7))
+    assert_array_equal(numbers, expected)

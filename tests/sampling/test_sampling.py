@@ -35,11 +35,11 @@ def sample(kernel, *args, warmup=200, draws=200, thin=1, count=CHAINS):
     compiled = chains.program(kernel, warmup, thin)
     reached = chains.init(compiled, args, chains=count, seed=1)
     steps = chains.advance(compiled, kernel, args, reached, warmup=warmup, draws=draws, thin=thin, progress_bar=False)
-    return chains.join([found for _, found, _ in steps if found is not None])
+    return chains.join([part for _, part, _ in steps if part is not None])
 
 
 def agrees(values, expected, sigmas=4.5, room=0.0):
-    """Whether the mean over chains and draws is the expectation, within its standard error over chains, give or take room."""
+    """Tell whether the mean over chains and draws is the expectation, within its standard error over chains and some room."""
     means = values.reshape(len(values), -1).mean(1)
     return abs(means.mean() - expected) < room + sigmas * means.std(ddof=1) / np.sqrt(len(means))
 
@@ -72,16 +72,19 @@ def orthogonal():
 
 @pytest.mark.parametrize("warmup", [pytest.param(5, marks=LONG), 60, pytest.param(0, marks=LONG)])
 def test_a_first_state_of_nuts_is_numpyros_own(warmup):
-    kernel, args, start = SHALLOW(group_sparse), (orthogonal()[0],), {"W": np.full((2, 4), 0.3)}
+    kernel = SHALLOW(group_sparse)
+    args = (orthogonal()[0],)
+    start = {"W": np.full((2, 4), 0.3)}
     (key,) = keys(0, 1)
-    found = chains.program(kernel, warmup).init(key, start, args)
+    state = chains.program(kernel, warmup).init(key, start, args)
     init = quickly(lambda key, start, args: kernel.init(key, warmup, start, args, {}))
     expected = init(key, start, args)
     for name in ("z", "z_grad", "potential_energy", "rng_key", "adapt_state"):
-        jax.tree.map(same, getattr(found, name), getattr(expected, name))
+        jax.tree.map(same, getattr(state, name), getattr(expected, name))
 
 
-def test_group_sparse_weights_by_nuts_are_a_scale_mixture_of_gaussians():
+def test_group_sparse_weights_are_a_scale_mixture_of_gaussians():
+    """Group-sparse weights drawn by NUTS are a scale mixture of Gaussians."""
     # w | v ~ N(0, v I_m), v ~ Gamma((m + 1)/2, rate^2/2): given v all is conjugate, and v is integrated on the line
     data, alone = orthogonal()
     W = sample(SHALLOW(group_sparse), data, warmup=60, draws=effort(100, 300))["W"]
@@ -97,7 +100,9 @@ def test_group_sparse_weights_by_nuts_are_a_scale_mixture_of_gaussians():
             assert agrees(W[:, :, j, i] ** 2, square * alone[j, i] ** 2 + share * variance, sigmas=6.0)
 
 
-def test_nuts_of_one_vector_starts_where_it_is_told_and_its_draws_are_constrained():
+def test_nuts_of_one_vector_starts_as_told_and_constrains_draws():
+    """NUTS of one vector starts where it is told, and returns constrained draws."""
+
     def normal(y):
         W = numpyro.sample("W", dist.Normal(0.0, 2.0).expand([2, 3]).to_event(2))
         scale = numpyro.sample("scale", dist.HalfNormal(1.0))
@@ -137,7 +142,8 @@ def test_bayesian_lasso_of_one_weight(name):
     assert agrees((W < 0).astype(float), negative)
 
 
-def test_unadjusted_langevin_samples_the_moreau_envelope_up_to_its_step():
+def test_unadjusted_langevin_samples_the_moreau_envelope():
+    """Unadjusted Langevin samples the Moreau envelope, up to the error of its step."""
     # MYULA's target as the step vanishes: exp(-f - envelope), the envelope of rate |w| being Huber's function
     y, rate, gamma = 0.8, 1.7, 0.5
     huber = lambda w: rate * abs(w) - gamma * rate**2 / 2 if abs(w) > gamma * rate else w**2 / (2 * gamma)
@@ -168,7 +174,10 @@ def mean_square(mean, variance):
 @pytest.mark.parametrize("make", [NUTS, ProximalLangevin])
 def test_group_laplace_is_a_scale_mixture_of_gaussians(make):
     # w | v ~ N(0, v I_m), v ~ Gamma((m + 1)/2, rate^2/2): given v all is conjugate, and v is integrated on the line
-    X, y, rate, m = np.array([1.0, 2.0, 0.3]), np.array([0.5, -1.0, 2.0]), 1.3, 3
+    X = np.array([1.0, 2.0, 0.3])
+    y = np.array([0.5, -1.0, 2.0])
+    rate = 1.3
+    m = 3
     prior = st.gamma((m + 1) / 2, scale=2 / rate**2)
     evidence = lambda v: prior.pdf(v) * np.prod(st.norm(0, np.sqrt(1 + v * X**2)).pdf(y))
     total = quad(evidence, 0, 80)[0]
@@ -243,11 +252,12 @@ def test_the_same_tests_catch_a_broken_sampler(broken):
 @pytest.mark.evidence
 def test_low_rank_posterior_with_a_release_is_calibrated():
     setting = Setting(noise=Wishart(2, 6.0, 0.1, 1.5))
-    found = rank_statistics(low_rank, partial(NUTS, max_tree_depth=5), setting=setting, replications=150)
-    assert min(uniformity(ranks) for ranks in found.values()) > 1e-7  # a false alarm
+    ranks_by_name = rank_statistics(low_rank, partial(NUTS, max_tree_depth=5), setting=setting, replications=150)
+    assert min(uniformity(ranks) for ranks in ranks_by_name.values()) > 1e-7  # a false alarm
 
 
-def test_chains_in_plain_coordinates_start_where_a_release_allows_them_to():
+def test_chains_in_plain_coordinates_start_where_allowed():
+    """Chains in plain coordinates start where a release allows them to be."""
     setting, rng = Setting(noise=Wishart(2, 6.0, 0.1, 1.5)), np.random.default_rng(0)
     for _ in range(10):
         truth, data = simulation._simulate(group_sparse, setting, False, rng)
@@ -261,13 +271,14 @@ def test_chains_in_plain_coordinates_start_where_a_release_allows_them_to():
 LANGEVIN = {"replications": effort(80, 150), "warmup": effort(500, 1000), "thin": 60}
 
 
-def test_group_sparse_posterior_by_adjusted_langevin_is_calibrated():
-    found = rank_statistics(group_sparse, ProximalLangevin, **LANGEVIN)
-    assert min(uniformity(ranks) for ranks in found.values()) > 1e-7  # a false alarm
+def test_group_sparse_posterior_by_langevin_is_calibrated():
+    """The group-sparse posterior by adjusted Langevin is calibrated."""
+    ranks_by_name = rank_statistics(group_sparse, ProximalLangevin, **LANGEVIN)
+    assert min(uniformity(ranks) for ranks in ranks_by_name.values()) > 1e-7  # a false alarm
 
 
 def half_the_residual(data):
-    """As if the rows fitted better than they do."""
+    """Halve the residual, as if the rows fitted better than they do."""
     return data._replace(residual=0.5 * data.residual)
 
 
@@ -279,16 +290,16 @@ def test_calibration_catches_a_wrong_posterior(monkeypatch):
         return truth, half_the_residual(data)
 
     monkeypatch.setattr(simulation, "_simulate", believed)  # and the sampler of the test above: one program for both
-    found = rank_statistics(group_sparse, ProximalLangevin, **LANGEVIN)
-    assert min(uniformity(ranks) for ranks in found.values()) < 1e-6
+    ranks_by_name = rank_statistics(group_sparse, ProximalLangevin, **LANGEVIN)
+    assert min(uniformity(ranks) for ranks in ranks_by_name.values()) < 1e-6
 
 
 @pytest.mark.evidence
 def test_calibration_catches_a_model_that_is_not_the_datas():
-    found = rank_statistics(
+    ranks_by_name = rank_statistics(
         low_rank, ProximalLangevin, sampled=lambda data: low_rank(half_the_residual(data)), **LANGEVIN
     )
-    assert min(uniformity(ranks) for ranks in found.values()) < 1e-6
+    assert min(uniformity(ranks) for ranks in ranks_by_name.values()) < 1e-6
 
 
 WORDS = Remedies("SETTLE.", lambda more, draws: f"MORE {more} BESIDE {draws}.", "SMALLER.", "SCALE.")

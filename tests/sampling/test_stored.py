@@ -1,4 +1,4 @@
-"""What a file keeps of draws, whatever their size and origin, and in how many bytes."""
+"""Draws in files: what is kept of them, whatever their size and origin, and in how many bytes."""
 
 import tracemalloc
 
@@ -32,7 +32,8 @@ def written(data, path):
     return unpacked(read_tree(path)["posterior"].to_dataset())
 
 
-def test_draws_lose_no_more_than_single_precision_round_their_median(tmp_path):
+def test_stored_draws_lose_no_more_than_single_precision(tmp_path):
+    """Stored draws lose no more than single precision of their distance from the median."""
     saved = group()
     loaded = written(packed(saved), tmp_path / "draws.nc")
     same_but_for_rounding(xr.DataTree(loaded), xr.DataTree(saved))
@@ -64,7 +65,8 @@ def test_a_group_of_an_earlier_version_is_as_it_was():
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_of_symmetric_matrices_over_any_dimension_the_triangle_is_kept(tmp_path, symmetric):
+def test_the_triangle_of_symmetric_matrices_is_stored(tmp_path, symmetric):
+    """One triangle of symmetric matrices is stored, over any dimensions."""
     saved = group(d=7)[["A"]].rename(feature="effect", feature_other="effect_other")
     if not symmetric:
         saved["A"][0, 0, 1, 0] += 1.0
@@ -84,7 +86,7 @@ def test_squares_in_files_of_before_are_read(tmp_path, monkeypatch):
 
 
 def traced(call):
-    """What a call returns, and the bytes at the peak of NumPy's and Python's allocations, above what there was."""
+    """Return a call's value, and the bytes at the peak of NumPy's and Python's allocations, above what there was."""
     tracemalloc.start()
     result = call()
     peak = tracemalloc.get_traced_memory()[1]
@@ -92,7 +94,8 @@ def traced(call):
     return result, peak
 
 
-def test_writing_and_reading_take_a_few_draws_beside_those_that_there_are(tmp_path):
+def test_writing_and_reading_copy_only_a_few_draws_at_a_time(tmp_path):
+    """Writing and reading take the memory of a few draws more than the draws themselves."""
     draws = np.random.default_rng(0).standard_normal((2, 300, 5, 1000))
     saved = xr.Dataset({"W": (("chain", "draw", "feature", "task"), draws)})
     tree = xr.DataTree.from_dict({"posterior": xr.Dataset(coords={"task": np.arange(1000)})})

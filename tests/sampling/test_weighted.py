@@ -64,7 +64,7 @@ def test_the_fit_finds_a_normal_law_whatever_its_widths():
 
 
 def is_gamma(draws):
-    """Whether draws (4, 300, 5) of Gamma(4, 2) are that, by their ranks; resampled points are somewhat fewer."""
+    """Tell whether draws (4, 300, 5) are of Gamma(4, 2), by their ranks; resampled points are somewhat fewer."""
     return all(kstest(draws[..., j].ravel(), gamma(4.0, scale=0.5).cdf).statistic < 0.05 for j in range(5))
 
 
@@ -103,7 +103,8 @@ def test_points_without_a_density_weigh_nothing():
     assert not weighted._judged(np.full(400, -np.inf), np.zeros(400))[1].bear(1)
 
 
-def test_same_arguments_give_the_same_draws_and_another_seed_others():
+def test_equal_arguments_give_equal_draws_and_seeds_differ():
+    """The same arguments give the same draws, and another seed gives others."""
     start = {"x": np.zeros(5)}
     (first, _), (again, _), (other, _) = drawn(skewed, start), drawn(skewed, start), drawn(skewed, start, seed=1)
     assert np.array_equal(first["x"], again["x"])

@@ -51,7 +51,8 @@ def sums(number, each, between):
     [sums(40, 4, ":"), sums(6, 30, "*"), "*".join(f"x{i}" for i in range(9)) + "*(a+b+c+d)"],
     ids=["products", "crossings", "both"],
 )
-def test_a_formula_of_too_many_terms_is_refused_before_they_are_worked_out(formula):
+def test_a_formula_of_too_many_terms_is_refused_early(formula):
+    """A formula of too many terms is refused before the terms are worked out."""
     with pytest.raises(ValueError, match=r"formula: expected at most 1000 terms"):
         Schema.from_dict(said("study", "formula", value=formula))
 
@@ -62,7 +63,8 @@ def test_long_arithmetic_is_refused(formula):
         Schema.from_dict(said("study", "formula", value=formula))
 
 
-def test_more_columns_than_anybody_reads_are_refused_before_they_are_made():
+def test_too_many_columns_are_refused_before_they_are_made():
+    """More columns than anybody reads are refused before they are made."""
     levels = [f"level {i}" for i in range(400)]
     columns = {name: {"kind": "category", "levels": levels} for name in ("a", "b", "c", "d")}
     whole = said("columns", value=columns)
@@ -73,8 +75,11 @@ def test_more_columns_than_anybody_reads_are_refused_before_they_are_made():
         Schema.from_dict(whole)
 
 
-def test_names_are_compared_in_no_more_time_than_it_takes_to_read_them():
-    """A hundred thousand levels, or keys, compared each with each would take minutes."""
+def test_names_are_compared_as_fast_as_they_are_read():
+    """Names are compared in no more time than it takes to read them.
+
+    A hundred thousand levels, or keys, compared each with each would take minutes.
+    """
     with pytest.raises(ValueError, match="expected at most 1000 columns of the model, got 100000"):
         Schema.from_dict(said("columns", "insurance", value={"kind": "category", "levels": list(range(100_000))}))
     with pytest.raises(ValueError, match=r"expected every name once, got 'a' more than once"):
@@ -97,7 +102,7 @@ def test_names_are_compared_in_no_more_time_than_it_takes_to_read_them():
     ],
 )
 def test_nothing_in_a_study_moves_the_cursor_of_whoever_is_asked(path, value, character):
-    """What a hospital agrees to is shown on its terminal in the study's words."""
+    """Nothing in a study moves the cursor: what a hospital agrees to is shown on its terminal in the study's words."""
     whole = said(*path, value=value)
     whole = json.loads(json.dumps(whole).replace("{}", json.dumps(character)[1:-1]))
     with pytest.raises(ValueError, match="expected text without") as raised:
@@ -138,12 +143,12 @@ def test_what_means_empty_is_empty_whatever_its_type(cell):
     whole = said("study", "missing_values", value=["-9"])
     frame = patients("H1").astype({"age": object})
     frame.loc[2, "age"] = cell
-    found = read_rows(Schema.from_dict(whole), frame)
-    assert found.told == ("1 of 24 patients are dropped for their age",)
+    read = read_rows(Schema.from_dict(whole), frame)
+    assert read.told == ("1 of 24 patients are dropped for their age",)
 
 
 def test_errors_of_whole_tables_show_no_cell_of_the_task_column():
-    """Where columns were mixed up, it is not the names of hospitals that stand there."""
+    """Errors show no cell of the task column: where columns were mixed up, no hospital's name stands there."""
     schema = Schema.from_dict(tomllib.loads(STUDY))
     frame = pd.concat([patients("H1"), patients("H2").assign(hospital="Mrs Miller")])
     with pytest.raises(ValueError, match="expected") as raised:
@@ -198,8 +203,11 @@ def test_what_stands_in_for_an_empty_cell_is_possible(path, value, message):
         Schema.from_dict(whole)
 
 
-def test_what_earlier_studies_say_is_of_a_coefficient_that_is_there():
-    """It was left out without a word where the column has no effect of its own."""
+def test_earlier_studies_speak_of_coefficients_that_exist():
+    """Results of earlier studies must be about a coefficient that the study has.
+
+    It was left out without a word where the column has no effect of its own.
+    """
     whole = said("columns", "age", "effect", value=0.05)
     assert Schema.from_dict(whole).reference.effects == {"age": 0.05}
     whole["study"]["formula"] = "poly(age, 2)"
@@ -238,18 +246,23 @@ def test_a_cell_whose_own_error_tells_of_it_tells_nobody(column):
 
 
 @pytest.mark.parametrize("formula", ["I((age - 60.7) ** 3)", "I((age - 60.7) ** 5 / 7)", "log(age)", "I(age ** 3)"])
-def test_centres_and_scales_are_the_same_where_powers_and_logarithms_end_in_another_bit(monkeypatch, formula):
-    """Libraries of different machines may differ there, and sites would then refuse each other's columns."""
+def test_centres_and_scales_survive_rounding_of_other_machines(monkeypatch, formula):
+    """Centres and scales are the same where powers and logarithms end in another bit.
+
+    Libraries of different machines may differ there, and sites would then refuse each other's columns.
+    """
     whole = said("study", "formula", value=formula)
     whole["columns"]["age"] |= {"centre": 60.7, "scale": 14.3, "range": [1, 130]}
-    here, power, log = Schema.from_dict(whole).design.built, np.power, np.log
+    here = Schema.from_dict(whole).design.built
+    power = np.power
+    log = np.log
     monkeypatch.setattr(np, "power", lambda *of: np.nextafter(power(*of), np.inf))
     monkeypatch.setattr(np, "log", lambda *of: np.nextafter(log(*of), np.inf))
     assert Schema.from_dict(whole).design.built == here
 
 
 def test_a_draft_of_a_private_table_has_no_names_of_patients():
-    """Of few rows, names are as few as levels are; the file that is drafted is public."""
+    """A draft has no names of patients: in few rows, names are as few as levels are, and the draft is public."""
     frame = patients("H1", 12).assign(name=[f"Mrs Miller {i}" for i in range(12)])
     columns = {name: frame[name].astype(str).tolist() for name in frame}
     text = draft(Example(columns, "hospital", "stay", 30), epsilon=1.0)

@@ -174,9 +174,12 @@ def test_a_formula_makes_the_columns_that_formulaic_makes(tmp_path):
     np.testing.assert_allclose(built["age:insurance[private]"], (frame["age"] - 60) * private, rtol=1e-12)
 
 
-def test_centres_and_scales_of_what_is_built_are_near_those_of_such_rows(tmp_path):
+def test_built_columns_are_centred_like_the_rows_they_describe(tmp_path):
+    """Centres and scales of built columns are near those of rows as described."""
     text = changed(('row = "patient"', f'row = "patient"\nformula = "{FORMULA}"'), ("[release]", MORE))
-    schema, rng, n = study(tmp_path, text), np.random.default_rng(1), 20_000
+    schema = study(tmp_path, text)
+    rng = np.random.default_rng(1)
+    n = 20_000
     frame = pd.DataFrame(
         {"hospital": "H1", "stay": 1.0, "age": rng.normal(60, 15, n), "bmi": rng.normal(26, 5, n).clip(10, 60)}
     )
@@ -292,7 +295,8 @@ DROPPED = 'scale = 15\nmissing = "drop"'
 CLIPPED = 'scale = 15\nmissing = "indicator"\nrange = [0, 120]\nout_of_range = "clip"'
 
 
-def test_missing_unknown_and_out_of_range_cells_become_what_the_study_says():
+def test_bad_cells_become_what_the_study_says():
+    """Missing, unknown and out-of-range cells become what the study says."""
     frame = patients("H2").astype(object)
     frame.loc[0, "age"], frame.loc[1, "age"], frame.loc[2, "insurance"], frame.loc[3, "stay"] = (
         None,
@@ -300,10 +304,10 @@ def test_missing_unknown_and_out_of_range_cells_become_what_the_study_says():
         "other",
         float("nan"),
     )
-    found = rows(frame, (DROPPED, CLIPPED), ("shares", 'unknown = "drop"\nshares'))
-    assert list(found.kept) == [i for i in range(24) if i not in (2, 3)]
-    assert (found.X[0, 0], found.X[0, -1], found.X[1, 0], found.X[1, -1]) == (60, 1, 120, 0)
-    assert found.told == (
+    read = rows(frame, (DROPPED, CLIPPED), ("shares", 'unknown = "drop"\nshares'))
+    assert list(read.kept) == [i for i in range(24) if i not in (2, 3)]
+    assert (read.X[0, 0], read.X[0, -1], read.X[1, 0], read.X[1, -1]) == (60, 1, 120, 0)
+    assert read.told == (
         "1 of 24 patients are dropped for their insurance",
         "1 of 24 patients are dropped for their stay",
     )
@@ -359,17 +363,18 @@ def test_several_rows_of_a_person_are_refused_with_what_to_do():
         rows(frame, ('row = "patient"', 'row = "patient"\nperson = "id"'))
 
 
-def test_a_draft_of_a_public_example_is_a_study_once_it_is_settled(tmp_path):
+def test_a_draft_of_an_example_is_a_study_once_settled(tmp_path):
+    """A draft of a public example is a study once what it left open is settled."""
     frame = pd.concat([patients(name) for name in IDS]).assign(
         admitted="2024-03-01", name=[f"N{i}" for i in range(192)], region=np.repeat(list("ab"), 96)
     )
     columns = {name: frame[name].astype(str).tolist() for name in frame}
     text = draft(Example(columns, "hospital", "stay", 30, public=True), epsilon=1.0, row="patient")
-    found = study(tmp_path, text)
-    assert found.num_tasks == 30
+    drafted = study(tmp_path, text)
+    assert drafted.num_tasks == 30
     names = ("age", "insurance", "admitted", "region")
-    assert found.unsettled == ("[study]", "[target]", "[release]", *(f"[columns.{name}]" for name in names))
-    assert found.columns["age"].centre == pytest.approx(60, abs=3)
+    assert drafted.unsettled == ("[study]", "[target]", "[release]", *(f"[columns.{name}]" for name in names))
+    assert drafted.columns["age"].centre == pytest.approx(60, abs=3)
     assert "the same in all rows of a hospital" in text
     assert '# [columns.name]  # 192 levels, as of names: leave it out, or say person = "name"' in text
 

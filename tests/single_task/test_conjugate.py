@@ -22,13 +22,14 @@ def one_task():
     return TaskData.from_lists([X], [y]), X, y, omega
 
 
-def test_weights_are_the_marginal_likelihood_of_each_snr_times_its_prior(one_task):
+def test_weights_are_the_likelihood_of_each_snr_times_its_prior(one_task):
+    """Weights are the marginal likelihood of each signal-to-noise ratio times its prior."""
     tasks, X, y, omega = one_task
     scale = conjugate.scales(tasks.gram)
-    found = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
+    posterior = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
     SX = X * scale[0]
     expected = []
-    for log_snr in found.log_snr:
+    for log_snr in posterior.log_snr:
         K = SX @ omega @ SX.T
         ratio = np.exp(log_snr) * len(y) / np.trace(K)
         # sigma integrated under 1/sigma: the multivariate t with 0 degrees of freedom added
@@ -36,22 +37,24 @@ def test_weights_are_the_marginal_likelihood_of_each_snr_times_its_prior(one_tas
         log_marginal = -0.5 * np.linalg.slogdet(C)[1] - 0.5 * len(y) * np.log(y @ np.linalg.solve(C, y))
         expected.append(log_marginal + st.norm.logpdf(log_snr, np.log(conjugate.SNR_MEDIAN), conjugate.SNR_LOG_SD))
     expected = np.exp(np.array(expected) - np.max(expected))
-    assert_allclose(found.weights[0], expected / expected.sum(), rtol=1e-8)
+    assert_allclose(posterior.weights[0], expected / expected.sum(), rtol=1e-8)
 
 
 def test_mean_is_the_average_of_ridge_solutions(one_task):
     tasks, X, y, omega = one_task
     scale = conjugate.scales(tasks.gram)
-    found = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
+    posterior = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
     prior = np.diag(scale[0]) @ omega @ np.diag(scale[0])
-    ridges = [np.linalg.solve(X.T @ X + np.linalg.inv(r * prior), X.T @ y) for r in found.ratio[0]]
-    assert_allclose(found.mean[:, 0], found.weights[0] @ np.array(ridges), rtol=1e-8)
-    assert_allclose(found.mean, scale.T * found.scaled_mean)
+    ridges = [np.linalg.solve(X.T @ X + np.linalg.inv(r * prior), X.T @ y) for r in posterior.ratio[0]]
+    assert_allclose(posterior.mean[:, 0], posterior.weights[0] @ np.array(ridges), rtol=1e-8)
+    assert_allclose(posterior.mean, scale.T * posterior.scaled_mean)
 
 
 def test_draws_have_the_law_that_dense_algebra_gives(one_task):
     tasks, X, y, omega = one_task
-    scale, rng, size = conjugate.scales(tasks.gram), np.random.default_rng(0), 20_000
+    scale = conjugate.scales(tasks.gram)
+    rng = np.random.default_rng(0)
+    size = 20_000
     posterior = conjugate.gaussian_posteriors(tasks.gram, omega, scale)
     drawn = posterior.sample(rng, size)
     prior = np.diag(scale[0]) @ omega @ np.diag(scale[0])
@@ -77,22 +80,24 @@ def test_draws_have_the_law_that_dense_algebra_gives(one_task):
 
 def test_the_numpyro_model_has_the_density_of_the_definition(one_task):
     tasks, X, y, omega = one_task
-    scale, rng, difference = conjugate.scales(tasks.gram)[0], np.random.default_rng(0), []
+    scale = conjugate.scales(tasks.gram)[0]
+    rng = np.random.default_rng(0)
+    difference = []
 
     @quickly
     def density(site):
-        found, trace = log_density(task.gaussian, (X, y, omega, scale), {}, site)
-        return found, trace["w"]["value"], trace["sigma"]["value"]
+        log_joint, trace = log_density(task.gaussian, (X, y, omega, scale), {}, site)
+        return log_joint, trace["w"]["value"], trace["sigma"]["value"]
 
     for _ in range(4):
         log_snr, log_sigma, v = rng.standard_normal(), rng.standard_normal(), rng.standard_normal(3)
-        found, w, sigma = map(np.asarray, density({"log_snr": log_snr, "log_sigma": log_sigma, "v": v}))
+        log_joint, w, sigma = map(np.asarray, density({"log_snr": log_snr, "log_sigma": log_sigma, "v": v}))
         assert_allclose(w, scale * v)
         assert_allclose(sigma, np.exp(log_sigma))  # and under 1 / sigma, log sigma is uniform
         c = np.exp(log_snr + 2 * log_sigma) * len(y) / np.trace((X * scale) @ omega @ (X * scale).T)
         expected = st.norm.logpdf(log_snr, np.log(conjugate.SNR_MEDIAN), conjugate.SNR_LOG_SD)
         expected += st.multivariate_normal(cov=c * omega).logpdf(v) + st.norm.logpdf(y, X @ w, sigma).sum()
-        difference.append(found - expected)
+        difference.append(log_joint - expected)
     assert_allclose(difference, 0, atol=1e-8)
 
 
@@ -109,7 +114,8 @@ def test_a_scale_is_a_power_of_the_mean_square(scaling, power):
     assert_allclose(scale[0], [5.0**power, 2.0**power, 2.0**power])  # unseen features as the rarest one seen
 
 
-def test_ridge_solves_the_normal_equations_and_interpolates_without_penalty():
+def test_ridge_solves_the_normal_equations():
+    """Ridge regression solves the normal equations, and interpolates without a penalty."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((4, 6)), rng.standard_normal(4)
     gram = TaskData.from_lists([X], [y]).gram
@@ -120,6 +126,10 @@ def test_ridge_solves_the_normal_equations_and_interpolates_without_penalty():
 @pytest.mark.parametrize("y", [[0.0, 0.0], [1.0, 1.0]])
 def test_degenerate_tasks_give_finite_posteriors(y):
     tasks = TaskData.from_lists([np.zeros((2, 2)), np.eye(2)], [y, y])
-    found = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.scales(tasks.gram))
-    assert np.isfinite(found.mean).all()
-    assert np.isfinite(found.sample(np.random.default_rng(0), 10)["W"]).all()
+    posteriors = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.scales(tasks.gram))
+    assert np.isfinite(posteriors.sample(np.random.default_rng(0), 10)["W"]).all()
+    assert_allclose(posteriors.mean[:, 0], 0, atol=1e-12)  # features of zeros say nothing
+    assert_allclose(
+        posteriors.mean[0, 1], posteriors.mean[1, 1]
+    )  # the features stand in the same relation to the targets
+    assert posteriors.mean[0, 1] == 0 if y[0] == 0 else 0 < posteriors.mean[0, 1] < 1

@@ -66,9 +66,9 @@ def test_the_mode_is_the_optimiser_s(law):
     own = rows(law)
     loss = lambda b: -own.log_likelihood(law, own.offset + own.X @ b) + b @ b / 2
     best = optimize.minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-9})
-    found = mode(own, law)
-    np.testing.assert_allclose(found.at, best.x, atol=1e-5)
-    np.testing.assert_allclose(found.curvature, approx_hess(found.at, loss), rtol=1e-3, atol=1e-3)
+    maximum = mode(own, law)
+    np.testing.assert_allclose(maximum.at, best.x, atol=1e-5)
+    np.testing.assert_allclose(maximum.curvature, approx_hess(maximum.at, loss), rtol=1e-3, atol=1e-3)
 
 
 def test_a_row_of_weight_two_counts_as_two():
@@ -96,7 +96,8 @@ def test_a_task_with_one_kind_of_target_has_an_estimate(families, y):
     assert ((own.determined >= 0) & (own.determined < 1)).all()
 
 
-def test_a_column_that_separates_the_labels_has_an_estimate_of_ordinary_size():
+def test_separating_columns_have_estimates_of_ordinary_size():
+    """A column that separates the labels has an estimate of ordinary size."""
     x = np.linspace(-1, 1, 30)
     own = generalized_estimate(Predictors(x[:, None], (x > 0) * 1.0, np.zeros(30), np.ones(30)), BERNOULLI, 0.5)
     assert 0.3 < own.estimate[0] < 3
@@ -190,7 +191,7 @@ def test_draws_have_the_posterior_s_mean_and_spread(case, wide):
 
 
 def test_approximations_alone_are_not_exact():
-    """What the ratios are for: without them the spread of a task without events is off by more than the test above allows."""
+    """Approximations are not exact: without the ratios, the spread of a task without events fails the test above."""
     families, y = CASES["no event"]
     own = Predictors(X1, y, np.full(15, -0.3), np.ones(15))
     *_, approximate = exact(own, families, (priors(),))

@@ -63,23 +63,26 @@ def one_task():
 
 
 @pytest.mark.parametrize("d", [1, 2])
-def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_task, d):
-    X, y, omega = one_task[0][:, :d], one_task[1], one_task[2][:d, :d]
-    found = laplace.logistic_posteriors(TaskData.from_lists([X], [y]), omega)
-    ratio = np.exp(found.sample(np.random.default_rng(0), 20_000)["log_ratio"][:, 0])
+def test_evidence_times_the_mean_ratio_is_the_exact_integral(one_task, d):
+    """The evidence times the mean ratio is the integral of the joint density."""
+    X = one_task[0][:, :d]
+    y = one_task[1]
+    omega = one_task[2][:d, :d]
+    posterior = laplace.logistic_posteriors(TaskData.from_lists([X], [y]), omega)
+    ratio = np.exp(posterior.sample(np.random.default_rng(0), 20_000)["log_ratio"][:, 0])
     axis = np.linspace(-6, 6, 200 if d == 2 else 4000)  # in prior sds
     u = np.stack(np.meshgrid(*[axis] * d), axis=-1).reshape(-1, d)
     step = (axis[1] - axis[0]) ** d
-    prior = np.exp(-0.5 * ((found.log_snr - np.log(laplace.SNR_MEDIAN)) / laplace.SNR_LOG_SD) ** 2)
-    unit = np.sqrt(np.exp(found.log_snr) * len(y) / np.trace(X @ omega @ X.T))
+    prior = np.exp(-0.5 * ((posterior.log_snr - np.log(laplace.SNR_MEDIAN)) / laplace.SNR_LOG_SD) ** 2)
+    unit = np.sqrt(np.exp(posterior.log_snr) * len(y) / np.trace(X @ omega @ X.T))
     density = st.norm.pdf(u).prod(axis=1)
     eta = u @ np.linalg.cholesky(omega).T @ X.T
     exact = np.array([step * density @ np.exp(log_expit(y * eta * c).sum(axis=1)) for c in unit])  # p(y | snr)
-    used = found.weights[0] > 1e-2
-    assert_allclose(found.log_laplace[0, used], np.log(exact[used]), atol=0.2)  # Laplace's own error
+    used = posterior.weights[0] > 1e-2
+    assert_allclose(posterior.log_laplace[0, used], np.log(exact[used]), atol=0.2)  # Laplace's own error
     expected = np.log(prior @ exact / prior.sum())
     error = ratio.std() / ratio.mean() / np.sqrt(len(ratio))
-    assert abs(found.log_evidence[0] + np.log(ratio.mean()) - expected) < FAR * error + 1e-4
+    assert abs(posterior.log_evidence[0] + np.log(ratio.mean()) - expected) < FAR * error + 1e-4
 
 
 # few rows; separable; many, and so many that steps are in double precision: of these some values are left to the spline
@@ -87,13 +90,14 @@ def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_
     ("n", "d", "factor", "all_count"),
     [(12, 2, 1.0, True), (40, 3, np.inf, True), (400, 3, 3.0, False), (4000, 3, 3.0, False)],
 )
-def test_modes_and_laplaces_evidence_are_those_of_a_general_optimiser(n, d, factor, all_count):
+def test_modes_and_evidence_are_those_of_a_general_optimiser(n, d, factor, all_count):
+    """Modes and Laplace's evidence are those of a general optimiser."""
     rng = np.random.default_rng(3)
     X, omega = rng.standard_normal((n, d)) * [1.0, 0.5, 0.2][:d], np.eye(d) + 0.4
     log_odds = X @ [2.0, -1.0, 3.0][:d]
     y = np.sign(log_odds) if factor == np.inf else labels(rng, factor * log_odds)
-    found, expected = laplace.logistic_posteriors(TaskData.from_lists([X], [y]), omega), []
-    for log_snr in found.log_snr:
+    posteriors, expected = laplace.logistic_posteriors(TaskData.from_lists([X], [y]), omega), []
+    for log_snr in posteriors.log_snr:
         c = np.exp(log_snr) * n / np.trace(X @ omega @ X.T)
         inverse = np.linalg.inv(c * omega)
 
@@ -105,16 +109,16 @@ def test_modes_and_laplaces_evidence_are_those_of_a_general_optimiser(n, d, fact
         p = expit(X @ best.x)
         H = (X.T * (p * (1 - p))) @ X + inverse
         expected.append(-best.fun - 0.5 * (np.linalg.slogdet(H)[1] + np.linalg.slogdet(c * omega)[1]))
-    prior = -0.5 * ((found.log_snr - np.log(laplace.SNR_MEDIAN)) / laplace.SNR_LOG_SD) ** 2
+    prior = -0.5 * ((posteriors.log_snr - np.log(laplace.SNR_MEDIAN)) / laplace.SNR_LOG_SD) ** 2
     log_weight, highest = np.array(expected) + prior, np.max(expected + prior)
     counts = log_weight > highest - 25
     assert counts.all() == all_count
     # steps towards the mode end within 1e-4 of an sd: of 200 other data sets none is off by more than 6e-5
-    assert_allclose(found.log_laplace[0, counts], np.array(expected)[counts], rtol=0, atol=5e-4)
-    assert np.all((found.log_laplace[0] + prior)[~counts] < highest - 20)
+    assert_allclose(posteriors.log_laplace[0, counts], np.array(expected)[counts], rtol=0, atol=5e-4)
+    assert np.all((posteriors.log_laplace[0] + prior)[~counts] < highest - 20)
     weights = np.exp(log_weight - highest)
-    assert_allclose(found.weights[0], weights / weights.sum(), atol=5e-4)
-    assert_allclose(found.log_evidence[0], highest + np.log(weights.sum() / np.exp(prior).sum()), atol=5e-4)
+    assert_allclose(posteriors.weights[0], weights / weights.sum(), atol=5e-4)
+    assert_allclose(posteriors.log_evidence[0], highest + np.log(weights.sum() / np.exp(prior).sum()), atol=5e-4)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +129,9 @@ def yardstick():
     """
     rng = np.random.default_rng(5)
     X = rng.standard_normal((4, 5)) + 0.5
-    y, omega, scale = np.array([1.0, 1.0, 1.0, -1.0]), np.cov(rng.standard_normal((5, 20))), 0.5 + rng.random(5)
+    y = np.array([1.0, 1.0, 1.0, -1.0])
+    omega = np.cov(rng.standard_normal((5, 20)))
+    scale = 0.5 + rng.random(5)
     snr = np.exp(np.log(laplace.SNR_MEDIAN) + laplace.SNR_LOG_SD * rng.standard_normal(400_000))
     c = snr * len(y) / np.trace((X * scale) @ omega @ (X * scale).T)
     w = scale * np.sqrt(c)[:, None] * (rng.standard_normal((len(c), 5)) @ np.linalg.cholesky(omega).T)
@@ -135,19 +141,22 @@ def yardstick():
 
 def test_the_numpyro_model_has_the_density_of_the_definition(yardstick):
     tasks, omega, scale, _ = yardstick
-    X, y, rng, difference = tasks.X[0], tasks.y[0], np.random.default_rng(0), []
+    X = tasks.X[0]
+    y = tasks.y[0]
+    rng = np.random.default_rng(0)
+    difference = []
 
     @jax.jit
     def density(site):
-        found, trace = log_density(task.bernoulli, (X, y, omega, scale[0]), {}, site)
-        return found, trace["w"]["value"]
+        log_p, trace = log_density(task.bernoulli, (X, y, omega, scale[0]), {}, site)
+        return log_p, trace["w"]["value"]
 
     for _ in range(4):
         log_snr, v = rng.standard_normal(), rng.standard_normal(5)
-        found, w = map(np.asarray, density({"log_snr": log_snr, "v": v}))
+        log_p, w = map(np.asarray, density({"log_snr": log_snr, "v": v}))
         assert_allclose(w, scale[0] * v)
         prior = st.norm.logpdf(log_snr, np.log(laplace.SNR_MEDIAN), laplace.SNR_LOG_SD)
-        difference.append(found - prior - log_joint(X * scale[0], y, omega, np.exp(log_snr), v))
+        difference.append(log_p - prior - log_joint(X * scale[0], y, omega, np.exp(log_snr), v))
     assert_allclose(difference, 0, atol=1e-8)
 
 
@@ -167,9 +176,9 @@ def agrees(draws, mean, exact):
 
 def test_corrected_draws_are_exact_and_uncorrected_ones_are_not(yardstick):
     tasks, omega, scale, exact = yardstick
-    found = plug_in(tasks, omega[None], np.ones(1), scale, 8000, 0, LABELS)
-    assert found.khat_draws[0] < 0.7
-    assert agrees(found.draws["W"][..., 0], found.W[:, 0], exact)
+    corrected = plug_in(tasks, omega[None], np.ones(1), scale, 8000, 0, LABELS)
+    assert corrected.khat_draws[0] < 0.7
+    assert agrees(corrected.draws["W"][..., 0], corrected.W[:, 0], exact)
 
     posterior, rng = laplace.logistic_posteriors(tasks, omega, scale), np.random.default_rng(0)
     narrow = dataclasses.replace(
@@ -207,14 +216,16 @@ def drawn():
 @pytest.mark.evidence
 @pytest.mark.parametrize("probability", [0.5, 0.8, 0.95])
 def test_intervals_cover_the_weights_as_often_as_they_say(drawn, probability):
-    W, found = drawn
-    assert np.mean(found.khat_draws > 0.7) < 0.01
+    W, own = drawn
+    assert np.mean(own.khat_draws > 0.7) < 0.01
     tail = (1 - probability) / 2
-    covered = lambda draws: np.mean(
-        np.logical_and(*(np.array([-1, 1])[:, None, None] * (np.quantile(draws, [tail, 1 - tail], axis=0) - W) >= 0))
-    )
-    assert abs(covered(found.draws["W"]) - probability) < 0.02
-    assert abs(covered(found.W + 0.85 * (found.draws["W"] - found.W)) - probability) > 0.02  # surer than it may be
+
+    def covered(draws):
+        low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
+        return np.mean((low <= W) & (high >= W))
+
+    assert abs(covered(own.draws["W"]) - probability) < 0.02
+    assert abs(covered(own.W + 0.85 * (own.draws["W"] - own.W)) - probability) > 0.02  # surer than it may be
 
 
 @pytest.mark.parametrize(
@@ -231,10 +242,10 @@ def test_intervals_cover_the_weights_as_often_as_they_say(drawn, probability):
 )
 def test_hard_cases_have_proper_posteriors(X, y):
     tasks = TaskData.from_lists([X], [y])
-    found = plug_in(tasks, np.eye(2)[None], np.ones(1), conjugate.scales(tasks.gram), 1000, 0, LABELS)
-    W, mean = found.draws["W"][..., 0], found.W[:, 0]
+    posterior = plug_in(tasks, np.eye(2)[None], np.ones(1), conjugate.scales(tasks.gram), 1000, 0, LABELS)
+    W, mean = posterior.draws["W"][..., 0], posterior.W[:, 0]
     assert np.isfinite(W).all()
-    assert found.khat_draws[0] < 0.7 or not X.any()
+    assert posterior.khat_draws[0] < 0.7 or not X.any()
     assert np.all(np.abs(W.mean(axis=0) - mean) < FAR * W.std(axis=0) / np.sqrt(1000))
     if np.ptp(y) == 0:
         assert np.mean(y * (X @ mean)) > 0
@@ -265,27 +276,31 @@ def test_mixture_and_joint_sampling_agree_in_distribution(shared):
         assert surprise(mine + 0.5 * mine.std(), theirs) < RARE
 
 
-def test_the_joint_model_differs_from_the_normal_one_by_the_law_of_the_labels(shared):
+def test_the_joint_model_differs_by_the_law_of_the_labels(shared):
+    """The joint model differs from the normal one by the law of the labels."""
     tasks, _, public = shared
     X, y = tasks.rows_of(0)
-    jointly, read, rng, difference = LABELS.jointly(X, y), observed(public.release), np.random.default_rng(0), []
+    jointly = LABELS.jointly(X, y)
+    read = observed(public.release)
+    rng = np.random.default_rng(0)
+    difference = []
     mask, scale = np.arange(len(y)) < 15, 0.5 + rng.random(3)
     start = {name: np.asarray(value) for name, value in model_for("full", public.release).start.items()}
 
     @quickly
     def densities(site):
         rows = (read, X * mask[:, None], y * mask, 1.0 * mask, scale)
-        found, trace = log_density(jointly.model, rows, {}, site)
-        return found, log_density(task.joint, rows, {}, site | {"log_sigma": 0.0})[0], trace["w"]["value"]
+        log_p, trace = log_density(jointly.model, rows, {}, site)
+        return log_p, log_density(task.joint, rows, {}, site | {"log_sigma": 0.0})[0], trace["w"]["value"]
 
     for _ in range(2):
         own = {"log_snr": 1.0 + rng.random(), "u": rng.standard_normal(3)}
         assert own.keys() == jointly.start.keys()
-        found, normal, w = map(np.asarray, densities(start | own))
+        log_p, normal, w = map(np.asarray, densities(start | own))
         expected = np.sum((log_expit(y * (X @ w)) + 0.5 * (y - X @ w) ** 2)[mask])
         for sign, prior in ((1, laplace), (-1, conjugate)):
             expected += sign * st.norm.logpdf(own["log_snr"], np.log(prior.SNR_MEDIAN), prior.SNR_LOG_SD)
-        difference.append(found - normal - expected)
+        difference.append(log_p - normal - expected)
     assert_allclose(difference, 0, atol=1e-8)
 
 
@@ -320,7 +335,8 @@ def test_an_owner_needs_no_row_of_any_other_task(shared, kind, method):
 
 
 @pytest.mark.parametrize("kind", [pytest.param("gaussian", marks=pytest.mark.evidence), "bernoulli"])
-def test_without_its_own_message_an_owner_needs_no_row_of_any_other_either(shared, monkeypatch, kind):
+def test_owners_without_their_message_need_no_other_rows(shared, monkeypatch, kind):
+    """Without its own message, too, an owner needs no row of any other task."""
     monkeypatch.setattr(
         leave_one_out, "shared_covariance", partial(shared_covariance, warmup=200)
     )  # a program that there is
@@ -358,18 +374,18 @@ def test_no_method_is_advised_that_would_be_refused(shared, why):
 def test_predictions_are_probabilities_with_intervals(shared):
     tasks, W, public = shared
     own = task_posteriors(tasks, public, likelihood="bernoulli")
-    found = own.predict(tasks)
-    assert found.quantity == "probability"
+    prediction = own.predict(tasks)
+    assert prediction.quantity == "probability"
     draws = own.to_arviz()["posterior/W"].values.reshape(-1, 3, 40)
-    assert_allclose(found.mean[5], expit(draws[..., 5] @ tasks.X[5].T).mean(axis=0))
-    low, high = found.interval(0.9)
+    assert_allclose(prediction.mean[5], expit(draws[..., 5] @ tasks.X[5].T).mean(axis=0))
+    low, high = prediction.interval(0.9)
     true = expit(np.einsum("tni,it->tn", tasks.X, W))
     assert abs(np.mean((low <= true) & (true <= high)) - 0.9) < 0.07
-    assert np.isnan(mp.evaluation.coverage(found, tasks))
+    assert np.isnan(mp.evaluation.coverage(prediction, tasks))
     with pytest.raises(ValueError, match="prediction: expected predicted targets, got probabilities"):
-        mp.evaluation.nmse(found, tasks)
+        mp.evaluation.nmse(prediction, tasks)
     scores = mp.evaluation.compare({"own": own}, tasks)["own"]
-    expected = np.mean((2 * found.mean - 1 - tasks.y)[tasks.mask] ** 2) / np.var(tasks.y[tasks.mask])
+    expected = np.mean((2 * prediction.mean - 1 - tasks.y)[tasks.mask] ** 2) / np.var(tasks.y[tasks.mask])
     assert_allclose(scores["nmse"], expected)
     assert np.isnan(scores["coverage_90"])
     assert "sigma" not in own.to_arviz()["posterior"]
@@ -384,7 +400,8 @@ def test_predictions_are_probabilities_with_intervals(shared):
     assert "bernoulli" in own._repr_html_()
 
 
-def test_the_log_score_is_scikit_learns_log_loss_of_probabilities_and_of_log_odds(shared):
+def test_the_log_score_is_scikit_learns_log_loss(shared):
+    """The log score is scikit-learn's log loss, of probabilities and of log odds."""
     from sklearn.metrics import log_loss
 
     tasks = shared[0]
@@ -413,7 +430,8 @@ def test_targets_that_could_be_meant_either_way_are_not_guessed(shared):
 
 
 @pytest.mark.evidence
-def test_later_rounds_of_binary_tasks_are_draws_of_their_posteriors(shared):
+def test_later_rounds_of_binary_tasks_are_posterior_draws(shared):
+    """Later rounds of binary tasks are draws of their posteriors."""
     tasks = shared[0]
     answer = posterior_draws(tasks, likelihood="bernoulli")
     release = mp.release(tasks, epsilon=20.0, rounds=2, respond=answer, adjacency="zero_out")

@@ -21,9 +21,9 @@ def make(rows, d, seed=0):
 def test_means_are_those_of_the_posterior_in_the_full_space(rows, d, scaling):
     tasks = make(rows, d)
     whole = conjugate.gaussian_posteriors(tasks.gram, scale=conjugate.scales(tasks.gram, scaling))
-    found = posterior_means(tasks, scaling=scaling)
-    assert_allclose(found.scaled, whole.scaled_mean, rtol=1e-10, atol=1e-12)
-    assert_allclose(found.W, whole.mean, rtol=1e-10, atol=1e-12)
+    means = posterior_means(tasks, scaling=scaling)
+    assert_allclose(means.scaled, whole.scaled_mean, rtol=1e-10, atol=1e-12)
+    assert_allclose(means.W, whole.mean, rtol=1e-10, atol=1e-12)
 
 
 def test_rows_that_repeat_or_vanish_span_less_than_they_number():

@@ -1,4 +1,4 @@
-"""What a message of effects says of one task: each coefficient shrunk by itself."""
+"""Messages of effects, of one task: each coefficient is shrunk by itself."""
 
 import itertools
 
@@ -53,7 +53,7 @@ def test_its_mean_and_variance_are_those_that_readers_rely_on(n, each_alone):
 
 
 def test_correlated_columns_are_not_read_as_each_other(each_alone):
-    """Of the average over tasks, what other coefficients add is nowhere near as large as under the declared prior alone."""
+    """Other coefficients add far less to the average over tasks than they do under the declared prior alone."""
     rng = np.random.default_rng(0)
     mu, wrong = np.array([1.0, 0.0, 0.0, 0.0]), {}
     tasks = [correlated(rng, 8) for _ in range(400)]
@@ -82,7 +82,8 @@ def test_predictions_are_as_long_as_the_truth_on_average(n, correlation):
     assert abs(off.mean()) < 4 * off.std() / np.sqrt(number) + 0.02 * truth.mean()
 
 
-def test_without_it_predictions_from_correlated_columns_are_too_long(each_alone):
+def test_columns_read_alone_predict_too_long_vectors(each_alone):
+    """Without the reading of columns together, predictions from correlated columns are too long."""
     with pytest.raises(AssertionError):
         test_predictions_are_as_long_as_the_truth_on_average(6, 0.7)
 
@@ -101,7 +102,8 @@ def test_what_is_read_together_is_that_of_pairs_left_out(n, d):
     assert np.isclose(read_together(X, ridge), read / each)
 
 
-def test_columns_that_are_constant_within_a_task_do_not_go_together():
+def test_columns_constant_within_a_task_do_not_go_together():
+    """Columns that are constant within a task are not read together."""
     rng = np.random.default_rng(0)
     constant = np.column_stack([np.full((9, 2), [1.0, -0.6]), rng.standard_normal(9)])
     alone = np.column_stack([np.zeros((9, 2)), constant[:, 2]])
@@ -110,7 +112,8 @@ def test_columns_that_are_constant_within_a_task_do_not_go_together():
     assert abs(read_together(constant, 0.7) - read_together(alone, 0.7)) < 0.1
 
 
-def test_rows_beyond_all_measure_are_read_as_columns_that_do_not_go_together():
+def test_immeasurable_rows_are_read_as_independent_columns():
+    """Rows beyond all measure are read as columns that do not go together."""
     X = correlated(np.random.default_rng(0), 6)
     with np.errstate(all="ignore"):
         for scale in (1e9, 1e80):
@@ -118,7 +121,8 @@ def test_rows_beyond_all_measure_are_read_as_columns_that_do_not_go_together():
     assert read_together(X[:2], 0.7) == 1.0
 
 
-def test_a_column_that_is_zero_is_not_determined_and_takes_nothing_from_the_others():
+def test_a_zero_column_is_undetermined_and_harmless():
+    """A column of zeros is not determined, and takes nothing from the others."""
     X = correlated(np.random.default_rng(1), 8)
     X[:, 2] = 0.0
     own = shrunk_estimate(X, X[:, 0], V, 8.0)

@@ -67,15 +67,16 @@ def joint(one_task):
     return [quadrature(one_task, omega) for omega in OMEGAS]
 
 
-def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_task, joint):
-    exact, found, error = [], [], []
+def test_evidence_times_the_mean_ratio_is_the_exact_integral(one_task, joint):
+    """The evidence times the mean ratio is the integral of the joint density."""
+    exact, estimated, error = [], [], []
     for omega, (_, on_grid) in zip(OMEGAS, joint, strict=True):
         exact.append(logsumexp(on_grid))
         posterior = student.student_posteriors(one_task, omega)
         ratio = np.exp(posterior.sample(np.random.default_rng(0), 100_000)["log_ratio"][:, 0])
-        found.append(posterior.log_evidence[0] + np.log(ratio.mean()))
+        estimated.append(posterior.log_evidence[0] + np.log(ratio.mean()))
         error.append(ratio.std() / ratio.mean() / np.sqrt(len(ratio)))
-    assert abs((found[0] - found[1]) - (exact[0] - exact[1])) < FAR * np.hypot(*error) + 2e-3
+    assert abs((estimated[0] - estimated[1]) - (exact[0] - exact[1])) < FAR * np.hypot(*error) + 2e-3
     assert max(error) < 0.02
     bound = [student.student_posteriors(one_task, omega).log_evidence[0] for omega in OMEGAS]
     assert_allclose(np.subtract(*bound), np.subtract(*exact), atol=0.2)
@@ -85,11 +86,11 @@ def test_evidence_times_the_mean_ratio_is_the_integral_of_the_joint_density(one_
 def test_corrected_draws_have_the_posteriors_law(one_task, joint, k):
     axis, log_density = joint[k]
     density = np.exp(log_density - log_density.max())
-    found = student.student_posteriors(one_task, OMEGAS[k])
-    proposals = found.sample(np.random.default_rng(0), 40_000)
+    posteriors = student.student_posteriors(one_task, OMEGAS[k])
+    proposals = posteriors.sample(np.random.default_rng(0), 40_000)
     share = np.exp(proposals["log_ratio"][:, 0])
     share /= share.sum()
-    W, draws, khat = resampled(proposals, found.mean, 4000, np.random.default_rng(1))
+    W, draws, khat = resampled(proposals, posteriors.mean, 4000, np.random.default_rng(1))
     assert khat[0] < 0.7
     for j in range(2):
         marginal = density.sum(axis=1 - j)
@@ -106,10 +107,12 @@ def test_corrected_draws_have_the_posteriors_law(one_task, joint, k):
 
 
 def mean_of_one_weight(x, y):
-    """Of w given rows x (n,) and y (n,), Omega = 1: w integrated out at every sigma first, which matters where n = 1."""
+    """Compute E[w | rows x (n,) and y (n,)], Omega = 1: w is integrated out at every sigma first, which matters at n = 1."""
     nodes = conjugate.GRID[::2]
     root = np.sqrt(np.exp(np.log(conjugate.SNR_MEDIAN) + conjugate.SNR_LOG_SD * nodes) / np.mean(x**2))[:, None]
-    u, total, above = np.linspace(-7.0, 7.0, 701), 0.0, 0.0
+    u = np.linspace(-7.0, 7.0, 701)
+    total = 0.0
+    above = 0.0
     prior, size = -0.5 * (u**2 + nodes[:, None] ** 2), np.abs(y).max()
     for relative in np.exp(np.linspace(-8.0, 16.0, 120)):  # sigma / size, by its logarithm
         away = y[:, None, None] / (size * relative) - x[:, None, None] * root * u
@@ -121,21 +124,23 @@ def mean_of_one_weight(x, y):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_the_mean_of_a_task_with_few_rows_is_that_of_quadrature_whatever_the_seed(n):
+def test_the_mean_with_few_rows_is_that_of_quadrature(n):
+    """The mean of a task with few rows is that of quadrature, whatever the seed."""
     rng = np.random.default_rng(n)
     x = rng.standard_normal((3, n))
     y = 1.5 * x + 0.5 * rng.standard_normal((3, n))
     exact = np.array([mean_of_one_weight(*rows) for rows in zip(x, y, strict=True)])
     tasks = TaskData.from_lists(list(x[..., None]), list(y))
     for seed in range(2):
-        found = plug_in(tasks, np.ones((1, 1, 1)), np.ones(1), None, 4000, seed, HEAVY)
-        assert set(found.draws) == {"W", "sigma", "log_snr"}
+        drawn = plug_in(tasks, np.ones((1, 1, 1)), np.ones(1), None, 4000, seed, HEAVY)
+        assert set(drawn.draws) == {"W", "sigma", "log_snr"}
         # a mean of conditional means, which vary a third as much as draws, and of one row less than .03 when draws do not end
-        error = np.minimum(found.draws["W"][:, 0].std(axis=0) / 3 / np.sqrt(4000), 0.03)
-        assert (np.abs(found.W[0] - exact) < FAR * error + 1e-3).all()
+        error = np.minimum(drawn.draws["W"][:, 0].std(axis=0) / 3 / np.sqrt(4000), 0.03)
+        assert (np.abs(drawn.W[0] - exact) < FAR * error + 1e-3).all()
 
 
-def test_few_rows_and_many_side_by_side_have_the_means_that_they_have_alone():
+def test_tasks_of_few_and_many_rows_have_the_means_of_each_alone():
+    """Tasks of few rows and of many, side by side, have the means that they have alone."""
     rng = np.random.default_rng(0)
     rows = [(rng.standard_normal((n, 2)), rng.standard_normal(n)) for n in (30, 1)]
     draw = lambda *which: student.student_posteriors(TaskData.from_lists(*zip(*which, strict=True)))
@@ -169,16 +174,16 @@ def simulate(m, n, seed):
 
 def test_intervals_cover_weights_as_often_as_they_say():
     train, _, W, omega = simulate(300, 18, 0)
-    found = plug_in(train, omega[None], np.ones(1), None, 600, 0, HEAVY)
+    own = plug_in(train, omega[None], np.ones(1), None, 600, 0, HEAVY)
 
     def away(draws):
         inside = np.abs(np.mean(draws < W, axis=0) - 0.5)
         # weights of one task are dependent: the error is that of 300 tasks, not of 900 weights
         return max(abs(np.mean(inside < p / 2) - p) / np.sqrt(p * (1 - p) / 300) for p in (0.5, 0.8, 0.95))
 
-    assert away(found.draws["W"]) < 3.3
-    assert away(found.W + 0.75 * (found.draws["W"] - found.W)) > 3.3
-    assert np.mean(found.khat_draws > 0.7) < 0.2
+    assert away(own.draws["W"]) < 3.3
+    assert away(own.W + 0.75 * (own.draws["W"] - own.W)) > 3.3
+    assert np.mean(own.khat_draws > 0.7) < 0.2
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +205,8 @@ def test_from_rows_to_predictions(fitted, tmp_path):
     assert_allclose(again.predict(test, seed=3).mean, own.predict(test, seed=3).mean)
 
 
-def test_a_row_that_is_far_off_hardly_matters_and_under_normal_errors_it_does():
+def test_an_outlying_row_matters_under_normal_errors_alone():
+    """A row that is far off hardly matters, and under normal errors it does."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 2))
     X[4] = 1.0  # else the row that is far off may be one that says next to nothing
@@ -216,12 +222,12 @@ def test_a_row_that_is_far_off_hardly_matters_and_under_normal_errors_it_does():
 def test_tasks_whose_numbers_are_none_spoil_no_other():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((2, 8, 2)), rng.standard_normal((2, 8))
-    found = student.student_posteriors(
+    posteriors = student.student_posteriors(
         TaskData.from_lists([X[0], 1e150 * np.sign(X[1])], [y[0], 1e150 * np.sign(y[1])])
     )
     alone = student.student_posteriors(TaskData.from_lists([X[0]], [y[0]]))
-    assert found.mean[:, 0].tobytes() == alone.mean[:, 0].tobytes()
-    ratios = [each.sample(np.random.default_rng(0), 300)["log_ratio"] for each in (found, alone)]
+    assert posteriors.mean[:, 0].tobytes() == alone.mean[:, 0].tobytes()
+    ratios = [each.sample(np.random.default_rng(0), 300)["log_ratio"] for each in (posteriors, alone)]
     assert np.isfinite(smoothed(ratios[0].T)[1][0])
 
 
@@ -231,11 +237,15 @@ def test_an_intercept_is_refused_by_name(fitted):
         task_posteriors(train.with_intercept(), shared, likelihood="student_t")
 
 
-def test_the_joint_model_differs_from_the_normal_one_by_the_law_of_the_errors(fitted):
+def test_the_joint_model_differs_by_the_law_of_the_errors(fitted):
+    """The joint model differs from the normal one by the law of the errors."""
     train, _, _, shared, _ = fitted
     X, y = train.rows_of(0)
     jointly = HEAVY.jointly(X, y)
-    public, rng, difference, expected = observed(shared.release), np.random.default_rng(0), [], []
+    public = observed(shared.release)
+    rng = np.random.default_rng(0)
+    difference = []
+    expected = []
     rows = (X, y, np.ones(len(y)), np.ones(3))
     start = {name: np.asarray(value) for name, value in model_for("full", shared.release).start.items()}
 

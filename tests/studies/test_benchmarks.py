@@ -53,7 +53,8 @@ def test_coverage_of_uniform_ranks_is_the_nominal_one(benchmark):
     assert intervals.covered(truth, 0.5 * draws[:, None] + 100) < list(intervals.LEVELS)  # too narrow
 
 
-def test_simulated_owners_have_the_weights_and_the_noise_of_their_model(benchmark):
+def test_simulated_owners_follow_their_model(benchmark):
+    """Simulated owners have the weights and the noise of their model."""
     truth = benchmark("intervals").simulate(np.random.default_rng(0), 400)
     # sigma = 1, and x'w has the variance snr on average over a task's own training rows
     residual = truth.y - np.einsum("tni,it->tn", truth.X, truth.W)
@@ -64,7 +65,8 @@ def test_simulated_owners_have_the_weights_and_the_noise_of_their_model(benchmar
 
 
 @pytest.mark.evidence
-def test_public_posteriors_side_by_side_are_within_their_releases(benchmark, monkeypatch):
+def test_public_posteriors_side_by_side_fit_their_releases(benchmark, monkeypatch):
+    """Public posteriors side by side are within their releases."""
     intervals = benchmark("intervals")
     monkeypatch.setattr(intervals, "WARMUP", 5)
     monkeypatch.setattr(intervals, "PUBLIC_DRAWS", 5)
@@ -80,18 +82,18 @@ def test_public_posteriors_side_by_side_are_within_their_releases(benchmark, mon
 def test_a_penalty_of_a_tasks_own_does_not_look_at_other_tasks(benchmark):
     alone = benchmark("alone")
     train = datasets.synthetic_low_rank(6, 3, 15, 2, seed=0).train
-    found = alone.own_penalty(train, seed=0)
+    penalties = alone.own_penalty(train, seed=0)
     y = train.y.copy()
     y[1:] *= 100
     other = type(train)(train.X, y, train.mask, train.tasks, train.features)
-    assert_allclose(alone.own_penalty(other, seed=0)[:, 0], found[:, 0])
+    assert_allclose(alone.own_penalty(other, seed=0)[:, 0], penalties[:, 0])
     every = np.stack([conjugate.ridge(train.gram, penalty)[:, 0] for penalty in alone.PENALTIES])
-    assert np.isclose(every, found[:, 0]).all(axis=1).any()
+    assert np.isclose(every, penalties[:, 0]).all(axis=1).any()
 
 
 def test_a_command_is_written_as_one_types_it(benchmark):
-    found = benchmark("record").command(["/somewhere/benchmarks/scaling.py", "--json", "out.json", "--m", "10"])
-    assert found == "python studies/benchmarks/scaling.py --m 10"
+    line = benchmark("record").command(["/somewhere/benchmarks/scaling.py", "--json", "out.json", "--m", "10"])
+    assert line == "python studies/benchmarks/scaling.py --m 10"
 
 
 def test_the_adaptation_section_marks_the_best_private_arm(benchmark):

@@ -104,15 +104,16 @@ def test_the_report_says_what_was_done_and_what_is_proved(done):
     assert all(verdict.keys() == verdict_keys for verdict in report["verdicts"])
 
 
-def test_an_error_is_that_of_the_chosen_estimator_on_the_replications_own_test_rows(done):
+def test_errors_are_the_chosen_estimators_on_its_own_test_rows(done):
+    """An error is that of the chosen estimator on the replication's own test rows."""
     out, _ = done
     study = small("fig6", arms=ARMS)
     store = runner.Store(out / "units", study)
     chosen = store.read(Unit(SMALL, RIDGE), "selection")
     ridge = grids.ridge(SMALL.load(0).train)[:: study.effort.stride][chosen["index"]]
     train, test, _ = SMALL.load(1)
-    found = store.read(Unit(SMALL, RIDGE, replication=1))
-    assert_allclose(found["error"], nmse(ridge.fit(train).predict(test), test), rtol=1e-10)
+    stored = store.read(Unit(SMALL, RIDGE, replication=1))
+    assert_allclose(stored["error"], nmse(ridge.fit(train).predict(test), test), rtol=1e-10)
 
 
 def test_every_tuned_arm_has_equally_many_candidates(done):
@@ -171,12 +172,12 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
         runner.run(study, tmp_path, progress_bar=False)
     measure, rest = counting()
     monkeypatch.setitem(measures.MEASURES, "allocation", measure)
-    found = runner.run(study, tmp_path, progress_bar=False)
+    results = runner.run(study, tmp_path, progress_bar=False)
     assert first + rest == study.units()
     assert len(first) == 5
-    assert_allclose(found["error"].sel(arm="convex, accelerated", exponent=1.0), [[[10, 11]]])
-    assert np.isnan(found["error"].sel(arm="convex", exponent=1.0)).all()
-    assert json.loads(found.attrs["missing"]) == {"convex, synthetic low rank": "it cannot"}
+    assert_allclose(results["error"].sel(arm="convex, accelerated", exponent=1.0), [[[10, 11]]])
+    assert np.isnan(results["error"].sel(arm="convex", exponent=1.0)).all()
+    assert json.loads(results.attrs["missing"]) == {"convex, synthetic low rank": "it cannot"}
 
     measure, again = counting()
     monkeypatch.setitem(measures.MEASURES, "allocation", measure)
@@ -188,15 +189,26 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert len(again) == 4 + 8  # other settings do not mix with it
 
 
-def test_side_by_side_every_arm_is_tuned_once_and_before_its_units(tmp_path, monkeypatch):
+def test_arms_are_tuned_once_before_their_units(tmp_path, monkeypatch):
+    """Side by side, every arm is tuned once and before its units."""
     calls = []
-    monkeypatch.setattr(arms, "choose", lambda unit, effort, index=None, *_: calls.append((unit, index)) or CHOICE)
-    measure = lambda study, unit, choice: calls.append((unit, "fit")) or {"error": 1.0}
+
+    def choose(unit, effort, index=None, strategy=None):
+        calls.append((unit, index))
+        return CHOICE
+
+    def measure(study, unit, choice):
+        calls.append((unit, "fit"))
+        return {"error": 1.0}
+
+    monkeypatch.setattr(arms, "choose", choose)
     monkeypatch.setitem(measures.MEASURES, "score", measure)
     study = small("fig6", arms=(RIDGE, LOW_RANK, POSTERIOR), replications=3)
     with ThreadPoolExecutor(3) as threads:
-        found = runner.run(study, tmp_path, workers=SimpleNamespace(count=3, submit=threads.submit), progress_bar=False)
-    assert (found["error"] == 1).all()
+        results = runner.run(
+            study, tmp_path, workers=SimpleNamespace(count=3, submit=threads.submit), progress_bar=False
+        )
+    assert (results["error"] == 1).all()
     chosen = [unit for unit, index in calls if index is None]
     assert sorted(chosen, key=repr) == sorted((u for u in study.units()[:3]), key=repr)
     assert sorted((u for u, what in calls if what == "fit"), key=repr) == sorted(study.units(), key=repr)
@@ -212,9 +224,9 @@ CHOICE = arms.Choice("an estimator", 0, 0.5, 4)
 def test_another_process_computes_the_same_and_ends_at_once(done, tmp_path):
     ridge = small("fig6", arms=(RIDGE,))
     with pytest.raises(KeyboardInterrupt), experiments.Workers(1) as workers:  # noqa: PT012
-        found = runner.run(ridge, tmp_path, workers=workers, progress_bar=False)
+        results = runner.run(ridge, tmp_path, workers=workers, progress_bar=False)
         with xr.open_dataset(done[0] / "fig6.nc", engine="h5netcdf") as held:
-            assert_allclose(found["error"].sel(arm=RIDGE), held["error"].sel(arm=RIDGE), rtol=1e-12)
+            assert_allclose(results["error"].sel(arm=RIDGE), held["error"].sel(arm=RIDGE), rtol=1e-12)
         assert workers.submit(jnp.result_type, float).result() == np.float64
         assert workers.submit(jax.local_device_count).result() == jax.local_device_count()
         for by in (workers, None):
@@ -250,22 +262,22 @@ def test_running_example_copies_the_odd_task_without_noise_only():
 
 def test_noise_against_signal():
     unit, choice = Unit(SMALL, LOW_RANK, 0.1), lambda **k: arms.Choice(LowRank(clip=5.0, rounds=3, **k), 0, 0.0, 1)
-    found = measures.noise_to_signal(None, unit, choice(penalty=0.0, epsilon=1e-3))
-    assert min(found["ratio"]) > 0
-    assert max(found["moved"]) < 1e-9  # nothing is read off the release
-    assert found["error"] == pytest.approx(found["error_without_noise"])
-    assert found["between_draws"] < 1e-9
-    assert found["proved"]["delta"] > 1 - np.exp(-1e-3) - 1e-9
-    found = measures.noise_to_signal(None, unit, choice(penalty=1.0, epsilon=1e9))
-    assert max(found["ratio"]) < -6
+    measured = measures.noise_to_signal(None, unit, choice(penalty=0.0, epsilon=1e-3))
+    assert min(measured["ratio"]) > 0
+    assert max(measured["moved"]) < 1e-9  # nothing is read off the release
+    assert measured["error"] == pytest.approx(measured["error_without_noise"])
+    assert measured["between_draws"] < 1e-9
+    assert measured["proved"]["delta"] > 1 - np.exp(-1e-3) - 1e-9
+    measured = measures.noise_to_signal(None, unit, choice(penalty=1.0, epsilon=1e9))
+    assert max(measured["ratio"]) < -6
 
 
 def test_noise_of_models_against_signal_grows_as_eps_falls():
-    found = [
+    ratios = [
         measures.noise_to_signal(None, Unit(SMALL, DP_MTRL, eps), arms.Choice(dp_mtrl(eps), 0, 0.0, 1))["ratio"][0]
         for eps in (1e6, 1.0)
     ]
-    assert found[0] < found[1]
+    assert ratios[0] < ratios[1]
 
 
 def dp_mtrl(epsilon):
@@ -279,14 +291,14 @@ def test_likeness_of_groups_by_hand():
 
 @pytest.mark.usefixtures("unspaced_figures")
 def test_relations_and_budgets_in_small(tmp_path):
-    found = experiments.reproduce(
+    summary = experiments.reproduce(
         small("fig3", epsilons=(1.0,), arms=(DP_MTRL, LOW_RANK)), tmp_path, progress_bar=False
     )
-    assert {verdict["claim"] for verdict in found["verdicts"]} == {"Fig 3"}
-    assert {entry["arm"] for entry in found["measures"]["within"]} == {DP_MTRL, LOW_RANK}
+    assert {verdict["claim"] for verdict in summary["verdicts"]} == {"Fig 3"}
+    assert {entry["arm"] for entry in summary["measures"]["within"]} == {DP_MTRL, LOW_RANK}
     budgets = small("fig4", exponents=(0.0, 0.4), arms=("convex", "convex, accelerated"), epsilons=(1.0,))
-    found = experiments.reproduce(budgets, tmp_path, progress_bar=False)
-    assert [verdict["claim"] for verdict in found["verdicts"]] == ["6", "6"]
+    summary = experiments.reproduce(budgets, tmp_path, progress_bar=False)
+    assert [verdict["claim"] for verdict in summary["verdicts"]] == ["6", "6"]
 
 
 def test_a_posterior_that_does_not_exist_says_why(monkeypatch):
@@ -308,11 +320,11 @@ def test_the_papers_curves_where_they_are_at_hand(tmp_path, monkeypatch):
     (tmp_path / "made.csv").write_text(text)
     monkeypatch.setenv("MPMTL_DATA", str(tmp_path))
     monkeypatch.setattr(paper, "FILE", DataFile("made.csv", hashlib.sha256(text.encode()).hexdigest(), "t", "s"))
-    found = paper.curves("School 30 %")
-    assert found.keys() == {LOW_RANK, DP_AGGR}
-    assert paper.at(found[LOW_RANK], 1.0) == pytest.approx(0.8)
-    assert paper.at(found[LOW_RANK], 100.0) is None
-    assert_allclose(found[DP_AGGR][1], [4, 1])  # the panel with more of the curve
+    curves = paper.curves("School 30 %")
+    assert curves.keys() == {LOW_RANK, DP_AGGR}
+    assert paper.at(curves[LOW_RANK], 1.0) == pytest.approx(0.8)
+    assert paper.at(curves[LOW_RANK], 100.0) is None
+    assert_allclose(curves[DP_AGGR][1], [4, 1])  # the panel with more of the curve
     assert paper.curves("all tasks alike") == {}
     (tmp_path / "made.csv").unlink()
     assert paper.curves("School 30 %") == {}

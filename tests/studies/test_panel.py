@@ -68,7 +68,8 @@ def test_the_short_run_has_ten_cells_and_names_are_unique(panel):
 
 
 @pytest.mark.parametrize("name", ["few-b-m190-n16-eps1", "few-c-m190-n16-eps1"])
-def test_features_have_the_second_moment_in_which_errors_are_measured(panel, name):
+def test_features_have_the_second_moment_of_the_error_measure(panel, name):
+    """Features have the second moment in which errors are measured."""
     cells = panel("random_effects.cells")
     (cell,) = cells.cells(names=[name])
     X = np.concatenate(cells.features(cell, np.full(20, 1000), np.random.default_rng(0)))
@@ -97,7 +98,8 @@ def grouped(seed=0, tasks=15):
     return X, [x @ b + 0.7 * rng.standard_normal(len(x)) for x, b in zip(X, beta, strict=True)]
 
 
-def test_em_has_the_restricted_likelihood_and_the_estimates_of_statsmodels(panel):
+def test_em_has_the_estimates_of_statsmodels(panel):
+    """EM has the restricted likelihood and the estimates of statsmodels."""
     mixed = panel("random_effects.mixed")
     model = pytest.importorskip("statsmodels.regression.mixed_linear_model")
     X, y = grouped()
@@ -125,8 +127,8 @@ def one_way(mixed, tasks=12, rows=6):
     within = y.var(axis=1, ddof=1).mean()
     between = rows * y.mean(axis=1).var(ddof=1)
     exact = [y.mean(), (between - within) / rows, within, np.sqrt(between / tasks / rows)]
-    found = mixed.fit(data, iterations=20_000, tolerance=1e-15)
-    return [found.mu[0], found.Omega[0, 0], found.sigma2, np.sqrt(found.mu_covariance[0, 0])], exact
+    estimate = mixed.fit(data, iterations=20_000, tolerance=1e-15)
+    return [estimate.mu[0], estimate.Omega[0, 0], estimate.sigma2, np.sqrt(estimate.mu_covariance[0, 0])], exact
 
 
 def test_em_of_a_balanced_layout_is_the_analysis_of_variance(panel):
@@ -144,8 +146,8 @@ def test_a_wrong_e_step_is_noticed(panel, monkeypatch, forgotten):
         return E._replace(u_covariance=H if forgotten.startswith("what") else 0 * H)
 
     monkeypatch.setattr(mixed, "expected", wrong)
-    found, exact = one_way(mixed)
-    assert not np.allclose(found[1], exact[1], rtol=1e-2)
+    estimates, exact = one_way(mixed)
+    assert not np.allclose(estimates[1], exact[1], rtol=1e-2)
 
 
 def test_columns_that_say_the_same_leave_a_fit_as_it_is(panel):
@@ -163,7 +165,9 @@ def test_columns_that_say_the_same_leave_a_fit_as_it_is(panel):
 def test_owners_average_as_densities_of_their_targets_say(panel):
     mixed, owners = panel("random_effects.mixed"), panel("random_effects.owners")
     X, y = grouped(tasks=3)
-    rng, residuals, weights = np.random.default_rng(1), np.array([0.3, 1.0]), np.array([0.7, 0.3])
+    rng = np.random.default_rng(1)
+    residuals = np.array([0.3, 1.0])
+    weights = np.array([0.7, 0.3])
     priors = [
         owners.Prior(rng.standard_normal(2), np.array([[1.0, 0.4], [0.4, 0.5]]), np.array([0.5, 2.0]), weight)
         for weight in (0.8, 0.2)
@@ -187,7 +191,8 @@ def test_owners_average_as_densities_of_their_targets_say(panel):
 
 
 @pytest.mark.parametrize("sensitivity", [np.sqrt(2), 5.0])
-def test_noise_has_the_standard_deviation_that_the_budget_asks_for(panel, public, sensitivity):
+def test_noise_has_the_standard_deviation_of_its_budget(panel, public, sensitivity):
+    """Noise has the standard deviation that the budget asks for."""
     mu = sensitivity / panel("random_effects.arms").noise_sd(public, sensitivity)
     delta = stats.norm.cdf(mu / 2 - public.epsilon / mu) - np.exp(public.epsilon) * stats.norm.cdf(
         -mu / 2 - public.epsilon / mu
@@ -195,7 +200,8 @@ def test_noise_has_the_standard_deviation_that_the_budget_asks_for(panel, public
     assert_allclose(delta, public.delta, rtol=1e-6)
 
 
-def test_one_site_moves_the_rivals_summaries_by_no_more_than_is_covered(panel, public):
+def test_one_site_moves_the_rivals_summaries_as_covered(panel, public):
+    """One site moves the rival's summaries by no more than is covered."""
     rival = panel("random_effects.rival")
     longest = rival.size(public.rows, 3)
     rng = np.random.default_rng(0)
@@ -220,7 +226,10 @@ def test_the_rivals_noise_is_for_what_one_site_moves(panel, public, monkeypatch)
 
 
 def test_the_rivals_noise_is_as_large_in_every_direction(panel):
-    rival, rng, sd, count = panel("random_effects.rival"), np.random.default_rng(0), 2.0, 4000
+    rival = panel("random_effects.rival")
+    rng = np.random.default_rng(0)
+    sd = 2.0
+    count = 4000
     E = np.array([rival.noise(3, sd, rng) for _ in range(count)])
     assert_allclose(E, np.swapaxes(E, 1, 2))
     for direction in (
@@ -232,7 +241,8 @@ def test_the_rivals_noise_is_as_large_in_every_direction(panel):
         assert abs(along.var() / sd**2 - 1) < 5 * np.sqrt(2 / count)
 
 
-def test_the_rival_without_noise_has_the_coefficients_and_robust_errors_of_least_squares(panel):
+def test_the_rival_without_noise_is_robust_least_squares(panel):
+    """Without noise, the rival has the coefficients and robust errors of least squares."""
     rival = panel("random_effects.rival")
     rng = np.random.default_rng(0)
     X = [rng.standard_normal((8, 2)) for _ in range(20)]
@@ -248,7 +258,8 @@ def test_the_rival_without_noise_has_the_coefficients_and_robust_errors_of_least
     assert_allclose(error, np.sqrt(np.diag(bread @ scores.T @ scores @ bread)))
 
 
-def test_one_task_moves_the_released_average_by_no_more_than_is_covered(panel, public, monkeypatch):
+def test_one_task_moves_the_released_average_as_covered(panel, public, monkeypatch):
+    """One task moves the released average by no more than is covered."""
     arms = panel("random_effects.arms")
     covered = []
     monkeypatch.setattr(arms, "noise_sd", lambda public, sensitivity: covered.append(sensitivity) or 0.0)
@@ -281,7 +292,8 @@ def test_the_limit_is_that_of_many_rows_where_rows_are_many(panel):
     assert_allclose(limits.added(cell, draw), w**2 * cell.d * 4 * b2 * sd**2 / cell.m**2, rtol=0.1)
 
 
-def test_reading_the_mean_of_unit_messages_has_the_variance_of_the_limit(panel):
+def test_the_mean_of_unit_messages_has_the_limits_variance(panel):
+    """The mean that is read from unit messages has the variance of the limit."""
     rng, d, m, sd, b2 = np.random.default_rng(0), 4, 50, 1.5, 0.8
     b = rng.standard_normal((m, d))
     b *= np.sqrt(b2) / np.linalg.norm(b, axis=1, keepdims=True)
@@ -301,7 +313,9 @@ CHOICE = ["--cells", "d1-m12-n100-mean0-tau.2-eps10", "--arms", "alone", "averag
 
 
 def test_an_interrupted_run_goes_on_and_has_the_same_numbers(panel, tmp_path, monkeypatch, capsys):
-    command, units, cells = panel("panel"), panel("random_effects.units"), panel("random_effects.cells")
+    command = panel("panel")
+    units = panel("random_effects.units")
+    cells = panel("random_effects.cells")
     monkeypatch.setattr(cells, "SEEDS", 4)
 
     def run(folder, *more):
@@ -309,8 +323,8 @@ def test_an_interrupted_run_goes_on_and_has_the_same_numbers(panel, tmp_path, mo
             "sys.argv", ["panel.py", *CHOICE, "--units", str(folder), "--json", f"{folder}.json", *more]
         )
         command.main()
-        found = json.loads(Path(f"{folder}.json").read_text())["cells"][0]["errors"]
-        return {arm: {name: value for name, value in each.items() if name != "seconds"} for arm, each in found.items()}
+        errors = json.loads(Path(f"{folder}.json").read_text())["cells"][0]["errors"]
+        return {arm: {name: value for name, value in each.items() if name != "seconds"} for arm, each in errors.items()}
 
     whole = run(tmp_path / "whole")
     calls, right = [], units.run
@@ -360,8 +374,8 @@ def test_a_share_of_a_distance_has_an_interval_over_seeds(panel):
     gone = panel("panel").gone
     assert gone([1, 1], [0.4, 0.4], [0.2, 0.2]) == pytest.approx({"value": 0.75, "low": 0.75, "high": 0.75})
     rng = np.random.default_rng(0)
-    found = gone(1 + 0.1 * rng.standard_normal(20), 0.4 + 0.1 * rng.standard_normal(20), np.full(20, 0.2))
-    assert found["low"] < 0.75 < found["high"]
+    interval = gone(1 + 0.1 * rng.standard_normal(20), 0.4 + 0.1 * rng.standard_normal(20), np.full(20, 0.2))
+    assert interval["low"] < 0.75 < interval["high"]
 
 
 def test_real_tables_are_split_within_tasks_in_pooled_units(panel, tmp_path):
@@ -369,13 +383,13 @@ def test_real_tables_are_split_within_tasks_in_pooled_units(panel, tmp_path):
     rng = np.random.default_rng(0)
     lines = [f"{task},{rng.normal()},{rng.normal()}" for task, n in (("a", 10), ("b", 25), ("c", 7)) for _ in range(n)]
     (tmp_path / "sleepstudy.csv").write_text("\n".join(["Subject,Days,Reaction", *lines]))
-    found = real.split("sleepstudy", 0, 3.0, tmp_path)
-    assert [len(y) for y in found.train.y] == [4, 10]  # 40 %, and a task of seven rows does not take part
-    every = np.concatenate([*found.train.y, *(v for _, v in found.test)])
+    parts = real.split("sleepstudy", 0, 3.0, tmp_path)
+    assert [len(y) for y in parts.train.y] == [4, 10]  # 40 %, and a task of seven rows does not take part
+    every = np.concatenate([*parts.train.y, *(v for _, v in parts.test)])
     assert len(every) == len(set(every)) == 35
     assert_allclose([every.mean(), every.std()], [0, 1], atol=1e-12)
-    assert all((x[:, 0] == 1).all() for x in found.train.X)
-    assert found.public.row_range == (4, 10)
+    assert all((x[:, 0] == 1).all() for x in parts.train.X)
+    assert parts.public.row_range == (4, 10)
     zero = np.zeros((2, 2))
-    zero[0] = [v.mean() for _, v in found.test]
-    assert_allclose(real.nmse(zero, found.test), 1)
+    zero[0] = [v.mean() for _, v in parts.test]
+    assert_allclose(real.nmse(zero, parts.test), 1)

@@ -52,8 +52,8 @@ def results(study, errors, data="synthetic low rank", metric="nmse", replication
     return xr.Dataset({"error": (tuple(coords), values)}, coords, attrs)
 
 
-def of(found, claim):
-    (only,) = [verdict for verdict in found if verdict.claim == claim]
+def of(all_verdicts, claim):
+    (only,) = [verdict for verdict in all_verdicts if verdict.claim == claim]
     return only.verdict
 
 
@@ -137,16 +137,16 @@ def sizes(means, spread=1e-3):
 
 
 def test_claim_5_more_tasks_less_error():
-    found = verdicts(sizes([0.12, 0.11, 0.1]))
-    assert found[0].verdict == HOLDS
+    judged = verdicts(sizes([0.12, 0.11, 0.1]))
+    assert judged[0].verdict == HOLDS
     few, many = (sizes([0.12, 0.11, 0.1])["error"].sel(tasks=m).values.ravel() for m in (20, 40))
     assert_allclose(
-        found[0].statistic["p of Mann-Whitney tests"]["20 to 40"],
+        judged[0].statistic["p of Mann-Whitney tests"]["20 to 40"],
         stats.mannwhitneyu(few, many, alternative="greater").pvalue,
     )
     assert verdicts(sizes([0.12, 0.11, 0.11]))[0].verdict == FAILS
     assert verdicts(sizes([0.12, 0.11, 0.13]))[0].verdict == FAILS
-    assert [verdict.verdict for verdict in found[1:]] == [UNTESTED]  # no posterior was run
+    assert [verdict.verdict for verdict in judged[1:]] == [UNTESTED]  # no posterior was run
 
 
 def allocation(slow, quick):
@@ -199,8 +199,8 @@ def test_running_example(tight, loose, verdict):
     values = np.repeat([[[[tight], [loose]]]], 3, axis=-1)
     before = np.full_like(values, 0.77)
     coords = {"epsilon": [0.1, 1e40]}
-    found = xr.Dataset({"cosine": (dims, values), "cosine_before": (dims, before)}, coords, {"study": "fig2"})
-    assert verdicts(found)[0].verdict == verdict
+    cosines = xr.Dataset({"cosine": (dims, values), "cosine_before": (dims, before)}, coords, {"study": "fig2"})
+    assert verdicts(cosines)[0].verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -210,19 +210,20 @@ def test_task_relations(ours, theirs, verdict):
     dims = ("data", "arm", "epsilon", "replication")
     values = np.array([ours, theirs])[None, :, None, None]
     coords = {"data": ["x"], "arm": [LOW_RANK, DP_MTRL]}
-    found = xr.Dataset({"within": (dims, values), "across": (dims, 0 * values)}, coords, {"study": "fig3"})
-    assert verdicts(found)[0].verdict == verdict
+    relations = xr.Dataset({"within": (dims, values), "across": (dims, 0 * values)}, coords, {"study": "fig3"})
+    assert verdicts(relations)[0].verdict == verdict
 
 
-def test_every_study_has_claims_and_every_claim_of_the_papers_a_study():
+def test_studies_have_claims_and_claims_have_studies():
+    """Every study has claims, and every claim of the papers has a study."""
     assert CLAIMS.keys() == STUDIES.keys()
 
 
 def test_differences_are_paired_t_tests():
     a, b = np.random.default_rng(3).normal(size=(2, 8))
-    found = Difference.of(a, b)
-    assert_allclose(found.worse, stats.ttest_rel(a, b, alternative="greater").pvalue)
-    assert_allclose(found.better, stats.ttest_rel(a, b, alternative="less").pvalue)
+    difference = Difference.of(a, b)
+    assert_allclose(difference.worse, stats.ttest_rel(a, b, alternative="greater").pvalue)
+    assert_allclose(difference.better, stats.ttest_rel(a, b, alternative="less").pvalue)
     assert Difference.of(a[:1], b[:1]) is None
     constant = Difference.of(np.ones(3), np.zeros(3))
     assert constant.is_worse
@@ -253,26 +254,31 @@ def test_targets_are_met_from_the_right_side():
     made = results("fig6", errors, epsilons=epsilons, spread=0.0)
     made["coverage"] = xr.full_like(made["error"], 0.9)
     made["coverage"][{"epsilon": 0}] = 0.7
-    found = {(t["what"], t["epsilon"]): t["met"] for t in targets(made)}
-    assert found["share of the gap", 1e-3] is False  # worse than STL
-    assert found["share of the gap", 0.1] is True  # .2 of the gap, .15 wanted
-    assert found["share of the gap", 1.0] is True
-    assert found["share of the gap", 10.0] is True  # 1.03
-    assert found["coverage of 90 % intervals", 1e-3] is False
-    assert found["coverage of 90 % intervals", 1.0] is True
+    met = {(t["what"], t["epsilon"]): t["met"] for t in targets(made)}
+    assert met["share of the gap", 1e-3] is False  # worse than STL
+    assert met["share of the gap", 0.1] is True  # .2 of the gap, .15 wanted
+    assert met["share of the gap", 1.0] is True
+    assert met["share of the gap", 10.0] is True  # 1.03
+    assert met["coverage of 90 % intervals", 1e-3] is False
+    assert met["coverage of 90 % intervals", 1.0] is True
     assert {t["replacement"] for t in targets(made)} == {None}
     school = results("fig9", errors, data="School 30 %", metric="nmse_within", epsilons=epsilons, spread=0.0)
     assert targets(school) == []  # a point predictor has no coverage, and no targets
 
 
-def test_replacement_stands_beside_the_target_at_the_same_eps_and_decides_nothing():
+def test_replacement_stands_beside_the_target_without_deciding():
+    """Replacement stands beside the target at the same eps, and decides nothing."""
     eps, nan = (0.1, 1.0, 10.0), np.nan
     errors = {RIDGE: 0.9, TRACE: 0.7, POSTERIOR: [0.81, 0.76, 0.8], REPLACEMENT: [nan, 0.85, 0.75]}
     school = results("fig9", errors, data="School 30 %", metric="nmse_within", epsilons=eps, spread=0.0)
     school["coverage"] = xr.full_like(school["error"], 0.9)
-    found = {t["epsilon"]: t for t in targets(school) if t["what"] == "nMSE within"}
-    assert [(found[e]["met"], found[e]["replacement"]) for e in eps] == [(True, None), (True, 0.85), (False, 0.75)]
-    lines = page._targets({"name": "fig6", "targets": list(found.values())}).splitlines()
+    by_epsilon = {t["epsilon"]: t for t in targets(school) if t["what"] == "nMSE within"}
+    assert [(by_epsilon[e]["met"], by_epsilon[e]["replacement"]) for e in eps] == [
+        (True, None),
+        (True, 0.85),
+        (False, 0.75),
+    ]
+    lines = page._targets({"name": "fig6", "targets": list(by_epsilon.values())}).splitlines()
     assert lines[2].startswith("2 of 3 are met.")
     assert lines[-1] == "| School 30 % | nMSE within | 10 | <= 0.755 | 0.800 | **not met** | 0.750 |"
     assert lines[-3].endswith("| met | - |")

@@ -29,8 +29,8 @@ instances = given(
 def proximal_error(norm, C, E, eta, penalty):
     """(1/2 eta) ||W^ - C||_F^2 + lambda g(W^) minus its least value, W^ the projection read off C C' + E."""
     objective = lambda W: jnp.sum((W - C) ** 2) / (2 * eta) + norm.value(W, penalty)
-    found = norm.projection(C @ C.T + E, eta * penalty) @ C
-    return objective(found) - objective(norm.prox(C, eta * penalty))
+    projected = norm.projection(C @ C.T + E, eta * penalty) @ C
+    return objective(projected) - objective(norm.prox(C, eta * penalty))
 
 
 def low_rank(rng, d, m, rank):
@@ -41,7 +41,8 @@ def low_rank(rng, d, m, rank):
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @instances
-def test_lemma_1_bounds_the_proximal_error_of_the_low_rank_projection(seed, shape, rank, noise, penalty, eta):
+def test_lemma_1_bounds_the_low_rank_projection(seed, shape, rank, noise, penalty, eta):
+    """Lemma 1 bounds the proximal error of the low-rank projection."""
     (d, m), rng = shape, np.random.default_rng(seed)
     C, s = low_rank(rng, d, m, rank)
     k = int(np.sum(s > eta * penalty))
@@ -59,7 +60,8 @@ def test_lemma_1_bounds_the_proximal_error_of_the_low_rank_projection(seed, shap
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @instances
-def test_lemma_2_bounds_the_proximal_error_of_the_group_sparse_projection(seed, shape, rank, noise, penalty, eta):
+def test_lemma_2_bounds_the_group_sparse_projection(seed, shape, rank, noise, penalty, eta):
+    """Lemma 2 bounds the proximal error of the group-sparse projection."""
     (d, m), rng = shape, np.random.default_rng(seed)
     C = rng.standard_normal((d, m)) * np.exp(rng.normal(size=(d, 1))) * (rng.permutation(d) < rank)[:, None]
     rows = np.linalg.norm(C, axis=1)
@@ -69,7 +71,8 @@ def test_lemma_2_bounds_the_proximal_error_of_the_group_sparse_projection(seed, 
     assert -1e-9 * (1 + rows.max() ** 2 / eta) <= error <= bound * (1 + 1e-9) + 1e-9
 
 
-def test_the_error_of_lemma_1_vanishes_with_the_noise_and_not_before():
+def test_the_error_of_lemma_1_vanishes_only_with_the_noise():
+    """The error of Lemma 1 vanishes with the noise and not before."""
     rng = np.random.default_rng(0)
     C, E = rng.standard_normal((5, 3)), np.eye(5)
     errors = [proximal_error(TraceNorm(), C, scale * E, 1.0, 1.0) for scale in (0.0, 1e-3, 1e-1, 1.0)]

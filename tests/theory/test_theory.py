@@ -85,7 +85,8 @@ def strong_error(kappa, q, ratio, accelerated, pure, rounds=300):
 @pytest.mark.parametrize(
     ("accelerated", "alpha"), [(False, a) for a in (-3, 0, 1, 4)] + [(True, a) for a in (-3, 0.4, 2, 7)]
 )
-def test_phi_is_the_power_of_the_noise_in_the_bound_of_inexact_proximal_descent(accelerated, alpha, pure):
+def test_phi_is_the_power_of_noise_in_the_descent_bound(accelerated, alpha, pure):
+    """Phi is the power of the noise in the bound of inexact proximal descent."""
     kappas = 10.0 ** np.array([-10, -13])
     curves = [convex_error(kappa, alpha, accelerated, pure) for kappa in kappas]
     slope = np.diff([np.log10(curve.min()) for curve in curves])[0] / -3
@@ -130,7 +131,8 @@ def test_rounds_and_rates_by_hand():
     assert_allclose(strong.rounds(), np.log((1 - q) ** 3 / M) / -np.log(0.81))
 
 
-def test_acceleration_needs_fewer_rounds_where_the_second_claim_says():
+def test_acceleration_needs_fewer_rounds_where_claimed():
+    """Acceleration needs fewer rounds where the second claim says so."""
     many = replace(STRONG, num_tasks=10**40, delta=1e-3)  # so many that constants do not matter
     for ratio, fewer in ((0.05, True), (0.3, True), (0.36, True), (0.41, False), (0.6, False)):
         slow, fast = (replace(many, strong_convexity=ratio, accelerated=a).rounds() for a in (False, True))

@@ -1,4 +1,4 @@
-"""What the laboratory refuses, by name, before anything is played, drawn or published."""
+"""Refusals of the laboratory, by name, before anything is played, drawn or published."""
 
 import numpy as np
 import pytest

@@ -102,9 +102,9 @@ def test_the_gap_in_lemma_b4():
 def test_variances_of_scores_of_those_who_were_not_there():
     f = ESTIMATES["the mean"]
     new = lambda x: np.append(x[:-1], x[-1])  # the last person's answer is new: f does not see it
-    found = expected(lambda x, p: ((f(new(x)[:-1]) - p) * (x[-1] - p)) ** 2, 5)
+    variance = expected(lambda x, p: ((f(new(x)[:-1]) - p) * (x[-1] - p)) ** 2, 5)
     exact = expected(lambda x, p: scores.outside_variance(np.full((len(p), 1), f(x[:-1])), p[:, None]), 5)
-    assert found == pytest.approx(exact)
+    assert variance == pytest.approx(exact)
     spread = 0.6
     sign_variance = expected(
         lambda x, p: scores.sign_score(np.full((len(p), 1), x[0]), p[:, None], x[1:], spread) ** 2, 2, spread
@@ -173,40 +173,41 @@ def test_tracing_has_its_closed_form(view):
 def test_tracing_is_weak_under_privacy_and_certain_without():
     # at rho = 2; printed to two digits, and the standard error of an AUC near a half is sqrt(1 / (6 n))
     for view, printed in ((views.billboard(), 0.70), (views.others(), 0.68)):
-        found = audits.trace(NoisyMeans.at(2.0, 50, 2000, view=view, clipped=False), trials=2500)
-        assert found.auc == pytest.approx(printed, abs=0.005 + FAR / np.sqrt(6 * 2500))
-        assert not found.threshold(Bound(5.0, 0.01, "replace", "person"), SURE).broken
+        traced = audits.trace(NoisyMeans.at(2.0, 50, 2000, view=view, clipped=False), trials=2500)
+        assert traced.auc == pytest.approx(printed, abs=0.005 + FAR / np.sqrt(6 * 2500))
+        assert not traced.threshold(Bound(5.0, 0.01, "replace", "person"), SURE).broken
     none = audits.trace(NoisyMeans(50, 2000, 0.0, views.billboard()), trials=200)
     assert none.auc > 0.999
     assert none.threshold(Bound(1.0, 1e-3, "replace", "person"), SURE).broken
 
 
 @pytest.mark.parametrize("spread", [None, 0.4])
-def test_mean_scores_stay_within_the_promise_and_pass_it_without_noise(spread):
+def test_mean_scores_keep_the_promise_only_with_noise(spread):
+    """Mean scores stay within the promise, and pass it without noise."""
     delta = 1e-5
     for name, mechanism in one_of_each(1.0, 40, 300).items():
         if name == "none":
-            found = audits.trace(mechanism, spread=spread, trials=400).moments(delta, SURE)
-            assert found.lower > 0.5
+            limits_of_moments = audits.trace(mechanism, spread=spread, trials=400).moments(delta, SURE)
+            assert limits_of_moments.lower > 0.5
         else:
             claim = audits.own_claim(mechanism, delta)
-            found = audits.trace(mechanism, spread=spread, trials=2000).moments(delta, SURE)
-            assert found.lower <= found.estimate <= found.upper
-            assert found.lower <= claim.epsilon
+            limits_of_moments = audits.trace(mechanism, spread=spread, trials=2000).moments(delta, SURE)
+            assert limits_of_moments.lower <= limits_of_moments.estimate <= limits_of_moments.upper
+            assert limits_of_moments.lower <= claim.epsilon
 
 
 def test_a_moment_limit_covers_the_truth():
     # of unclipped Gaussian scores the truth is known; clipping to so wide an interval changes nothing
     inside, outside = 0.3 + np.random.default_rng(1).standard_normal((2, 4000))
-    found = audits.Traced(NoisyMeans.at(1.0, 4, 3, view=views.single()), views.single(), inside, outside - 0.3, 0.0)
-    assert np.arcsinh(0.3 / np.sqrt(2 / np.pi)) in found.moments(0.0, SURE)
+    traced = audits.Traced(NoisyMeans.at(1.0, 4, 3, view=views.single()), views.single(), inside, outside - 0.3, 0.0)
+    assert np.arcsinh(0.3 / np.sqrt(2 / np.pi)) in traced.moments(0.0, SURE)
 
 
 def test_limits_of_the_moments_are_of_two_means_and_two_sides():
     inside, outside, delta, most = np.tile([0.9, 1.1], 50), np.tile([-0.5, 0.7], 50), 0.01, 12.0
-    found = audits.Traced(NoisyMeans.at(1.0, 4, 3, view=views.single()), views.single(), inside, outside, most)
+    traced = audits.Traced(NoisyMeans.at(1.0, 4, 3, view=views.single()), views.single(), inside, outside, most)
     w, v = (stats.norm.isf(0.025) * each.std(ddof=1) / 10 for each in (inside, np.abs(outside)))
-    limits, beyond = found.moments(delta, 0.9), 2 * delta * most
+    limits, beyond = traced.moments(delta, 0.9), 2 * delta * most
     assert limits.lower == pytest.approx(np.arcsinh((1 - w - beyond) / (0.6 + v)))
     assert limits.upper == pytest.approx(np.arcsinh((1 + w - beyond) / (0.6 - v)))
 
@@ -219,15 +220,15 @@ def test_the_likelihood_ratio_shows_the_separation(kind, view, printed):
     # t = 50, rho = .2: noise for one other person says nothing to 49 of them together
     mechanism = one_of_each(np.sqrt(0.4), 50, 100)[kind]
     claim = Bound(2.0, 1e-3, "replace", "person")
-    found = audits.likelihood_ratio(mechanism, claim, view=view, trials=10_000, confidence=SURE)
+    report = audits.likelihood_ratio(mechanism, claim, view=view, trials=10_000, confidence=SURE)
     mu = mechanism.mu(view)
-    area = audits.auc(-found.present, -found.absent)
+    area = audits.auc(-report.present, -report.absent)
     assert stats.norm.cdf(mu / np.sqrt(2)) == pytest.approx(printed, abs=1e-3)
     assert area == pytest.approx(stats.norm.cdf(mu / np.sqrt(2)), abs=FAR * 0.5 / np.sqrt(10_000))
     # exactly Gaussian: N(-+ mu^2 / 2, mu^2)
-    for sample, sign in ((found.absent, 1), (found.present, -1)):
+    for sample, sign in ((report.absent, 1), (report.present, -1)):
         assert stats.kstest(sample, stats.norm(sign * mu**2 / 2, mu).cdf).pvalue > RARE
-    assert found.broken == (printed > 0.9)
+    assert report.broken == (printed > 0.9)
 
 
 @pytest.mark.parametrize("kind", ["one other", "all others", "billboard"])
@@ -243,21 +244,22 @@ def test_own_claims_are_not_broken_and_half_of_them_is(kind, people):
 
 def test_a_billboard_shows_a_coalition_part_of_it():
     board = NoisyMeans.at(1.0, 8, 12, view=views.billboard())
-    found = audits.likelihood_ratio(board, Bound(9, 0.1, "replace", "person"), view=views.single(), trials=10_000)
+    report = audits.likelihood_ratio(board, Bound(9, 0.1, "replace", "person"), view=views.single(), trials=10_000)
     mu = np.sqrt(1 / 12)
-    assert stats.kstest(found.absent, stats.norm(mu**2 / 2, mu).cdf).pvalue > RARE
+    assert stats.kstest(report.absent, stats.norm(mu**2 / 2, mu).cdf).pvalue > RARE
     with pytest.raises(ValueError, match="view: expected other people's numbers"):
         audits.likelihood_ratio(
             NoisyMeans.at(1.0, 8, 12, view=views.single()), Bound(1, 0.1, "replace", "person"), view=views.billboard()
         )
 
 
-def test_the_one_time_pad_is_private_before_one_and_broken_by_two():
+def test_the_one_time_pad_hides_one_view_and_not_two():
+    """The one-time pad is private before one view, and broken by two."""
     claim = Bound(0.0, 0.0, "replace", "person")
     for first in (1, 2):
-        found = audits.one_time_pad(views.single(first), claim, confidence=SURE)
-        assert not found.broken
-        assert set(found.absent.tolist()) == {0.0, 1.0}
+        report = audits.one_time_pad(views.single(first), claim, confidence=SURE)
+        assert not report.broken
+        assert set(report.absent.tolist()) == {0.0, 1.0}
     together = audits.one_time_pad(views.others(), claim, confidence=SURE)
     assert together.broken
     assert together.present.max() < together.absent.min()
@@ -267,9 +269,9 @@ def test_the_one_time_pad_is_private_before_one_and_broken_by_two():
 
 
 def test_every_control_is_found():
-    found = audits.controls(1.0, 1e-3, confidence=1 - 1e-6)
-    assert len(found) == 4
-    assert all(found.values())
+    verdicts = audits.controls(1.0, 1e-3, confidence=1 - 1e-6)
+    assert len(verdicts) == 4
+    assert all(verdicts.values())
 
 
 def test_the_matrix_tells_who_is_covered():

@@ -20,7 +20,7 @@ TINY = threats.ThreatModels(
 
 
 def given(values, mechanism, population=None, *, public=posterior.public, **run):
-    """Where questions are alike, what they are like is given: that chains learn it says test_threat_posterior.py."""
+    """Give the population where questions are alike: test_threat_posterior.py shows that chains learn it."""
     return public(values, mechanism, population=population or (25.6, 13.8), **run)  # p has mean .3 and sd .15
 
 
@@ -110,7 +110,8 @@ def test_a_standard_error_stands_beside_its_number_to_two_digits():
     assert page._cells(row) == {"arm": "ours", "error": "0.01168 (0.00033)", "people": "4238", "other": "0.5"}
 
 
-def test_a_table_of_more_columns_than_rows_is_turned_where_it_is_wider_than_a_page():
+def test_a_table_wider_than_a_page_is_turned():
+    """A table of more columns than rows is turned where it is wider than a page."""
     names = [f"cell {k}" for k in range(page.MOST_COLUMNS)]
     wide = [{"arm": arm, **dict.fromkeys(names, value)} for arm, value in (("ours", "1"), ("theirs", "2"))]
     assert page._upright(wide).splitlines()[0] == "| arm | ours | theirs |"
@@ -123,8 +124,8 @@ def test_what_is_known_beforehand_stands_beside_what_is_found(done):
     parts = done[1]["parts"]
     people = parts["needed"]["tables"][0]
     assert [row["people"] for row in people] == [25, 57, 1349, 1349, 25, 57, 1809, 4238]
-    found = [row["exact"] for row in parts["check"]["tables"][0]]
-    assert found == pytest.approx([0.00167, 0.00267, 0.1007, 2.002, 2.002], rel=5e-3)
+    exact = [row["exact"] for row in parts["check"]["tables"][0]]
+    assert exact == pytest.approx([0.00167, 0.00267, 0.1007, 2.002, 2.002], rel=5e-3)
     learnt = {(row["noise against"], row["p"]): row["exact"] for row in parts["information"]["tables"][0]}
     assert learnt["one other", "known"] == pytest.approx(0.354, abs=1e-3)  # > .2
     assert learnt["one other", "not known"] == pytest.approx(0.047, abs=1e-3)
@@ -135,7 +136,8 @@ def test_what_is_known_beforehand_stands_beside_what_is_found(done):
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_the_mean_log_factor_is_what_the_factor_itself_averages_to(known):
+def test_the_mean_log_factor_is_the_factors_average(known):
+    """The mean log factor is what the factor itself averages to."""
     # one feature, three people: every x and count by enumeration, the noisy mean by quadrature, with the library's factor
     mechanism = NoisyMeans(3, 1, 0.4, views.billboard())
     g, h = np.linspace(-4, 4, 801, retstep=True)
@@ -166,9 +168,9 @@ def test_a_promise_that_does_not_hold_is_no_pass(monkeypatch):
     weaker = NoisyMeans.at(0.9, 50, 100, view=views.others())
     honest = threat_attacks.one_of_each
     monkeypatch.setattr(threat_attacks, "one_of_each", lambda *a, **k: honest(*a, **k) | {"all others": weaker})
-    found = threat_attacks.matrix(TINY)
-    assert found["verdicts"][0]["verdict"] == FAILS
-    assert found["tables"][0][7]["promise"] == "fail"
+    part = threat_attacks.matrix(TINY)
+    assert part["verdicts"][0]["verdict"] == FAILS
+    assert part["tables"][0][7]["promise"] == "fail"
 
 
 def test_room_for_chance():

@@ -34,8 +34,8 @@ def test_totals_are_sums_of_answers_in_law():
     size, rng = 4000, np.random.default_rng(0)
     bits = population.person(rng, 3 * size).reshape(size, 3 * 2).sum(axis=1)
     expected = size * stats.binom.pmf(np.arange(7), 6, 0.65)
-    for found in (bits, population.totals(rng, size)[:, 0]):
-        observed = np.array([(found == 2 * c - 6).sum() for c in range(7)])
+    for totals in (bits, population.totals(rng, size)[:, 0]):
+        observed = np.array([(totals == 2 * c - 6).sum() for c in range(7)])
         assert observed.sum() == size
         assert stats.chisquare(observed, expected).pvalue > 1e-8
 
@@ -95,14 +95,15 @@ def test_bad_arguments_are_named(make, message):
 @pytest.mark.parametrize(
     ("epsilon", "at_delta", "factor"), [(1, 1e-6, 1.60), (1, 1e-3, 2.23), (0.1, 1e-6, 2.10), (10, 1e-5, 1.29)]
 )
-def test_exact_calibration_keeps_the_promise_and_saves_what_the_specification_says(epsilon, at_delta, factor):
+def test_exact_calibration_keeps_the_promise_with_less_noise(epsilon, at_delta, factor):
+    """Exact calibration keeps the promise and saves the noise that it should."""
     mu = mu_within(epsilon, at_delta)
     # an independent integral of the hockey stick
-    found = integrate.quad(
+    delta_there = integrate.quad(
         lambda x: max(stats.norm.pdf(x, mu) - np.exp(epsilon) * stats.norm.pdf(x), 0.0),
         epsilon / mu + mu / 2, epsilon / mu + mu / 2 + 12, epsabs=0, epsrel=1e-10,
     )[0]  # fmt: skip
-    assert found == pytest.approx(at_delta, rel=1e-6)
+    assert delta_there == pytest.approx(at_delta, rel=1e-6)
     rho = rho_within(epsilon, at_delta)
     assert epsilon_of(rho, at_delta) == pytest.approx(epsilon)
     assert mu**2 / (2 * rho) == pytest.approx(factor, abs=5e-3)
@@ -142,8 +143,8 @@ def test_measured_errors_lie_on_the_exact_ones():
         assert mechanism.uniform_error() == pytest.approx(printed, rel=4e-3)
         population = HardPrior(t, d).population(rng)
         outputs = mechanism.simulate(rng, population.totals(rng, 60), population.index)
-        found = mean_loss(outputs, population.asked).mean(axis=1)
-        assert abs(z_score(found, mechanism.error(population.asked).mean())) < FAR
+        errors = mean_loss(outputs, population.asked).mean(axis=1)
+        assert abs(z_score(errors, mechanism.error(population.asked).mean())) < FAR
 
 
 @pytest.mark.parametrize("samples", [1, 3])
@@ -192,7 +193,8 @@ def test_people_needed():
 @pytest.mark.parametrize(
     "view", [views.single(), views.coalition(2), views.others(), views.billboard()], ids=lambda v: v.name
 )
-def test_what_is_published_is_whole_numbers_with_exact_noise_and_what_it_promises(view):
+def test_published_means_are_whole_numbers_with_exact_noise(view):
+    """Published means are whole numbers with exact noise, and promise what holds."""
     people = HardPrior(5, 7, samples=2).population(np.random.default_rng(5)).people(np.random.default_rng(6))
     mechanism = NoisyMeans.within(1.0, 1e-3, 5, 7, view=view, samples=2)
     published = mechanism.publish(people, 1.0)
@@ -240,7 +242,8 @@ def test_published_noise_has_the_size_that_it_states():
     assert stats.kstest(2 * noise / mechanism.sd, "norm").pvalue < 1e-8  # and the test would know
 
 
-def test_only_a_billboard_is_charged_and_only_what_fits_is_published():
+def test_only_billboards_are_charged_and_only_what_fits():
+    """Only a billboard is charged, and only what fits the budget is published."""
     people = People(np.ones((5, 1, 7)), np.arange(5))
     book = Ledger(epsilon=1.0, delta=1e-3, unit="person")
     board = NoisyMeans.within(1.0, 1e-3, 5, 7, view=views.billboard())

@@ -41,26 +41,28 @@ class Ridges:
         return np.linalg.solve(G.xx + 0.01 * precision, G.xy[..., None])[..., 0].T
 
 
-def test_newcomers_to_a_release_err_no_more_than_the_theorem_allows(tasks):
+def test_newcomers_err_no_more_than_the_theorem_allows(tasks):
+    """Newcomers to a release err no more than the theorem allows."""
     loss = lambda W, test: clipped_loss(linear_prediction(W, test), test, 8.0)
-    found = leave_out(to_metalearner(Ridges()), *tasks, loss, runs=60)
-    allowed = found.allowed(1.0, 0.01)
-    assert allowed == pytest.approx(np.e * found.participants.mean() + 0.01)
-    assert found.newcomers.mean() < allowed < 1
-    assert found.gap(0.01, 1 - 1e-9).lower == 0.0
+    losses = leave_out(to_metalearner(Ridges()), *tasks, loss, runs=60)
+    allowed = losses.allowed(1.0, 0.01)
+    assert allowed == pytest.approx(np.e * losses.participants.mean() + 0.01)
+    assert losses.newcomers.mean() < allowed < 1
+    assert losses.gap(0.01, 1 - 1e-9).lower == 0.0
     # the same of somebody who does not have the rows of the task that it is asked about
     worse = leave_out(to_metalearner(Ridges()), *tasks, lambda W, test: loss(W[:, ::-1], test), runs=5)
     assert worse.newcomers.mean() > allowed
 
 
 def test_raw_data_on_the_billboard_are_refuted(tasks):
-    found = leave_out(to_metalearner(Remembers()), *tasks, lambda loss, test: loss, runs=200)
-    assert found.participants.max() == 0.0
-    assert found.newcomers.min() == 1.0
-    assert found.gap(0.01, 1 - 1e-9).lower > 1.0
+    losses = leave_out(to_metalearner(Remembers()), *tasks, lambda loss, test: loss, runs=200)
+    assert losses.participants.max() == 0.0
+    assert losses.newcomers.min() == 1.0
+    assert losses.gap(0.01, 1 - 1e-9).lower > 1.0
 
 
-def test_who_takes_part_is_drawn_anew_and_everybody_is_asked_for_its_own(tasks):
+def test_participants_are_drawn_anew_and_asked_for_their_own(tasks):
+    """Participants are drawn anew, and everybody is asked for their own error."""
     train, test = tasks
     seen, asked = [], []
 

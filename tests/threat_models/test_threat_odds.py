@@ -36,8 +36,8 @@ def test_the_bayes_factor_by_counting_everybodys_answers(samples, known):
             return total / prior.sum()
 
         exact = np.log(seen(2 * samples, sum(own)) / seen(3 * samples, 0))
-        found = odds.log_factor([g], [sum(own)], mechanism, beta=(a, b), p=[0.4] if known else None)
-        assert found == pytest.approx(exact, abs=1e-4 if not known else 1e-9)
+        log_factor = odds.log_factor([g], [sum(own)], mechanism, beta=(a, b), p=[0.4] if known else None)
+        assert log_factor == pytest.approx(exact, abs=1e-4 if not known else 1e-9)
 
 
 # for who knows p they are of the same odds, which are counted above
@@ -56,11 +56,12 @@ def test_probabilities_are_what_they_say(known):
     assert inside.mean() - outside.mean() > FAR * np.hypot(inside.std(), outside.std()) / np.sqrt(len(gap))
 
 
-def test_what_is_learnt_is_within_rho_and_beyond_it_before_the_wrong_eyes():
+def test_learning_is_within_rho_except_before_the_wrong_eyes():
+    """The information that is learnt is within rho, and beyond it before the wrong eyes."""
     # t = 50, rho = .2: noise for one other person, before 49, refuted by somebody who knows p and nothing of the others
     each = one_of_each(np.sqrt(0.4), 50, 60)
-    found = odds.suspect(each["one other"], view=views.others(), known=True, trials=3000)
-    assert found.information(SURE).lower > 0.2
+    suspected = odds.suspect(each["one other"], view=views.others(), known=True, trials=3000)
+    assert suspected.information(SURE).lower > 0.2
     for name in ("one other", "all others", "billboard"):
         for known in (False, True):
             assert odds.suspect(each[name], known=known, trials=300).information(SURE).lower <= 0.2
@@ -68,9 +69,9 @@ def test_what_is_learnt_is_within_rho_and_beyond_it_before_the_wrong_eyes():
 
 def test_limits_of_what_is_learnt_are_by_hand():
     board = NoisyMeans(5, 3, 0.4, views.billboard())
-    found = odds.Suspected(board, board.view, np.arange(4.0), np.zeros(4)).information(0.9)
+    learnt = odds.Suspected(board, board.view, np.arange(4.0), np.zeros(4)).information(0.9)
     width = stats.norm.isf(0.05) * np.std(np.arange(4), ddof=1) / 2
-    assert (found.lower, found.upper) == pytest.approx((1.5 - width, 1.5 + width))
+    assert (learnt.lower, learnt.upper) == pytest.approx((1.5 - width, 1.5 + width))
 
 
 def test_who_knows_p_learns_as_tracing_does():
@@ -132,7 +133,8 @@ def test_no_lower_bound_is_above_what_is_achieved():
                 assert bound.value < each[bound.against].error(np.linspace(-1, 1, 21)).max()
 
 
-def test_the_constant_against_all_others_follows_from_the_equality():
+def test_the_constant_against_all_others_follows():
+    """The constant against all others follows from the equality."""
     # per person, all in units of t: 1/3 - 8 delta t <= A + sqrt(2 A / 3) + 2 eps sqrt(t A), A = E(p^ - p)^2 = 4 alpha,
     # questions differ with probability 1/2; at delta = 1 / (96 t), for every alpha below the bound the inequality fails
     for t, eps in ((10, 1.0), (1000, 0.01), (1000, 1.0)):

@@ -1,4 +1,4 @@
-"""How many people a wanted error needs: numbers, words, a picture, and the command."""
+"""Number of people that a wanted error needs: numbers, words, a picture, and the command."""
 
 import json
 import sys
@@ -49,10 +49,10 @@ def test_no_error_is_larger_than_of_answering_0():
 
 def test_a_plan_is_plain_numbers_and_words():
     plan = Plan(1.0, 1e-6, 10_000, error=0.01, num_people=1000)
-    found = plan.to_dict()
-    assert json.loads(json.dumps(found)) == found
-    assert {row["name"]: row["people_needed"] for row in found["threat_models"]} == plan.needed
-    assert {row["name"]: row["error"] for row in found["threat_models"]} == plan.errors(1000)
+    numbers = plan.to_dict()
+    assert json.loads(json.dumps(numbers)) == numbers
+    assert {row["name"]: row["people_needed"] for row in numbers["threat_models"]} == plan.needed
+    assert {row["name"]: row["error"] for row in numbers["threat_models"]} == plan.errors(1000)
     head, *rows = str(plan).splitlines()[2:]
     assert head.endswith("people for an error of 0.01  error of 1000 people")
     assert rows[3].split()[-2:] == ["1809", "0.0181"]

@@ -1,4 +1,4 @@
-"""What each seat knows of the means: closed forms, quadrature, NUTS, and calibration by simulation.
+"""Posteriors of each seat about the means: closed forms, quadrature, NUTS, and calibration by simulation.
 
 A hundred questions and the usual warm-up are those of the pages: the sampler is compiled once. Where that is too many, four
 questions and a warm-up of 100 are.
@@ -30,23 +30,23 @@ def by_hand(likelihood, prior=(1.0, 1.0)):
     return weights @ p, positive, weights @ (np.abs(p) * wrong)
 
 
-def check(found, likelihood, prior=(1.0, 1.0), which=0):
+def check(seat, likelihood, prior=(1.0, 1.0), which=0):
     mean, positive, excess = by_hand(likelihood, prior)
-    assert found.mean[which] == pytest.approx(mean, abs=1e-5)
-    assert found.positive[which] == pytest.approx(positive, abs=5e-3)  # a node stands for its cell
-    assert found.excess[which] == pytest.approx(excess, abs=1e-4)
-    assert found.sign[which] == (1 if positive >= 0.5 else -1)
+    assert seat.mean[which] == pytest.approx(mean, abs=1e-5)
+    assert seat.positive[which] == pytest.approx(positive, abs=5e-3)  # a node stands for its cell
+    assert seat.excess[which] == pytest.approx(excess, abs=1e-4)
+    assert seat.sign[which] == (1 if positive >= 0.5 else -1)
 
 
 @pytest.mark.parametrize("prior", [(1.0, 1.0), (3.0, 1.5)])
 def test_one_person_and_one_question_by_hand(prior):
     one = NoisyMeans(1, 1, 0.8, views.billboard())
     noise = stats.norm(0, 0.8).pdf
-    found = posterior.public([0.4], one, population=prior)
-    check(found, lambda q: q * noise(0.4 - 1) + (1 - q) * noise(0.4 + 1), prior)
+    seat = posterior.public([0.4], one, population=prior)
+    check(seat, lambda q: q * noise(0.4 - 1) + (1 - q) * noise(0.4 + 1), prior)
     a, b = prior  # a mixture of two Beta laws
     up, down = a * noise(0.4 - 1), b * noise(0.4 + 1)
-    assert found.mean[0] == pytest.approx(2 * (up * (a + 1) + down * a) / ((up + down) * (a + b + 1)) - 1, abs=1e-9)
+    assert seat.mean[0] == pytest.approx(2 * (up * (a + 1) + down * a) / ((up + down) * (a + b + 1)) - 1, abs=1e-9)
 
 
 def test_every_seat_by_hand():
@@ -55,20 +55,20 @@ def test_every_seat_by_hand():
     noise = lambda g, mean: stats.norm(0, 0.3).pdf(g - mean)
     count = lambda q, c, total: stats.binom(total, q).pmf(c)
     # an owner whose answers are +, -: its number is of them and of eight others
-    found = posterior.owner(0.1, [1, -1], separate)
-    check(found, lambda q: q * (1 - q) * sum(count(q, c, 8) * noise(0.1, (2 * c - 8) / 10) for c in range(9)))
+    seat = posterior.owner(0.1, [1, -1], separate)
+    check(seat, lambda q: q * (1 - q) * sum(count(q, c, 8) * noise(0.1, (2 * c - 8) / 10) for c in range(9)))
     # two people with one question and noises of their own, and one with another
     people = People(np.array([[[1, 1, 1], [1, -1, 1]], [[1, 1, -1], [1, 1, 1]], [[-1, 1, 1], [1, 1, 1]]]), [0, 0, 2])
-    found = posterior.coalition([0.2, 0.5, -0.1], people, separate)
-    assert found.index.tolist() == [0, 2]
+    seat = posterior.coalition([0.2, 0.5, -0.1], people, separate)
+    assert seat.index.tolist() == [0, 2]
     at_0 = lambda q: (
         q**5
         * (1 - q)
         * sum(count(q, c, 4) * noise(0.2, (2 * c - 4 + 4) / 10) * noise(0.5, (2 * c - 4 + 4) / 10) for c in range(5))
     )
     at_2 = lambda q: q**5 * (1 - q) * sum(count(q, c, 4) * noise(-0.1, (2 * c - 4 + 4) / 10) for c in range(5))
-    check(found, at_0)
-    check(found, at_2, which=1)
+    check(seat, at_0)
+    check(seat, at_2, which=1)
     # the public, and a newcomer with two answers that are not on the billboard
     board = NoisyMeans(t, 3, 0.3, views.billboard(), n)
     public = posterior.public([0.2, -0.6, 0.1], board, population=(2.0, 1.0))
@@ -82,7 +82,7 @@ def test_every_seat_by_hand():
 def test_the_evidence_is_a_beta_binomial_mixture():
     t, sd = 30, 0.2
     board, h = NoisyMeans(t, 4, sd, views.billboard()), np.array([-0.9, 0.0, 0.3, 1.4])
-    seen, c, found, expected = posterior.seen_at(h, board), np.arange(t + 1), [], []
+    seen, c, log_evidence, expected = posterior.seen_at(h, board), np.arange(t + 1), [], []
     for phi, k in ((0.5, 2.0), (0.8, 9.0), (0.3, 1.2)):
         prior = np.asarray(rates.log_prior(phi, np.log(k), seen))
         exact = logsumexp(
@@ -90,26 +90,27 @@ def test_the_evidence_is_a_beta_binomial_mixture():
             axis=1,
         )
         # rows of the likelihood are over their maxima: only differences between populations are the evidence's
-        found.append(np.log(seen.likelihood @ np.exp(prior)))
+        log_evidence.append(np.log(seen.likelihood @ np.exp(prior)))
         expected.append(exact)
     for other in (1, 2):
-        assert found[other] - found[0] == pytest.approx(expected[other] - expected[0], abs=1e-3)
+        assert log_evidence[other] - log_evidence[0] == pytest.approx(expected[other] - expected[0], abs=1e-3)
 
 
 @pytest.mark.parametrize("people", [3900, 4100, 20_000])
 @pytest.mark.parametrize("noise", [0.05, 0.4, 3.0, 300.0])  # in answers
-def test_counts_of_many_people_are_summed_out_as_exactly_as_of_few(people, noise):
+def test_counts_of_many_people_are_summed_out_exactly(people, noise):
+    """Counts of many people are summed out as exactly as those of few."""
     board = NoisyMeans(people, 8, 2 * noise / people, views.billboard())
     count = np.array([0, 2, 40.1, 1050.1, 1060, people / 2, people - 1055.1, people - 2])
-    found = posterior.public(2 * count / people - 1, board, population=(1.0, 1.0))
+    seat = posterior.public(2 * count / people - 1, board, population=(1.0, 1.0))
     # before the noise every count is as likely, and given a count q ~ Beta(1 + count, 1 + people - count)
     c = np.arange(people + 1)
     weight = np.exp(-(((c - count[:, None]) / noise) ** 2) / 2 + (np.rint(count) - count)[:, None] ** 2 / noise**2 / 2)
     weight /= weight.sum(axis=1, keepdims=True)
     q = weight @ ((c + 1) / (people + 2))
     sd = np.sqrt(weight @ ((c + 1) * (c + 2) / ((people + 2) * (people + 3))) - q**2)
-    assert (np.abs((1 + found.mean) / 2 - q) < 5e-3 * sd).all()
-    for end, tail in zip(found.interval(0.8), (0.1, 0.9), strict=True):
+    assert (np.abs((1 + seat.mean) / 2 - q) < 5e-3 * sd).all()
+    for end, tail in zip(seat.interval(0.8), (0.1, 0.9), strict=True):
         given = stats.beta.cdf((1 + end[:, None]) / 2, 1 + c, people + 1 - c)
         below = np.sum(weight * given, axis=1)
         assert below == pytest.approx(np.full(8, tail), abs=0.04)  # a node stands for its cell
@@ -128,26 +129,26 @@ def test_intervals_and_draws_are_those_of_the_posterior():
     rng, d = np.random.default_rng(0), effort(1000, 2000)
     board = NoisyMeans.at(1.0, 40, d, view=views.billboard())
     p = 2 * rng.beta(2, 3, d) - 1
-    found = posterior.public(
+    seat = posterior.public(
         board.board(rng, 2 * rng.binomial(40, (1 + p) / 2) - 40), board, population=(2, 3), draws=50
     )
-    draws = found.draws()
+    draws = seat.draws()
     assert draws.shape == (4, 50, d)
     assert np.unique(draws[:, :, 0]).size == 200  # and no two on one node
     ranks = (draws < p).sum(axis=(0, 1))  # of the truth: uniform on 0..200
     assert stats.kstest((ranks + rng.random(d)) / 201, "uniform").pvalue > 1e-8
-    low, high = found.interval(0.8)
+    low, high = seat.interval(0.8)
     assert abs(((low < p) & (p < high)).mean() - 0.8) < FAR * 0.4 / np.sqrt(d)
-    z = (draws.mean(axis=(0, 1)) - found.mean) / (draws.std(axis=(0, 1)) / np.sqrt(200))
+    z = (draws.mean(axis=(0, 1)) - seat.mean) / (draws.std(axis=(0, 1)) / np.sqrt(200))
     assert abs(z.std() - 1) < FAR / np.sqrt(2 * d) + 0.01  # and the nodes' cells add a little
     # the posterior mean is better than what is seen, as it should be on average over the prior
-    assert mean_loss(found.mean, p).mean() < 0.5 * board.error(p).mean()
-    tree = found.to_arviz()
+    assert mean_loss(seat.mean, p).mean() < 0.5 * board.error(p).mean()
+    tree = seat.to_arviz()
     assert tree["posterior"]["p"].dims == ("chain", "draw", "feature")
     assert tree.attrs["seat"] == "public"
     assert "sample_stats" not in tree
     with pytest.raises(ValueError, match="posterior: expected one whose population was learnt"):
-        found.diagnose()
+        seat.diagnose()
 
 
 def test_chains_agree_with_quadrature_over_phi_and_k():
@@ -155,27 +156,27 @@ def test_chains_agree_with_quadrature_over_phi_and_k():
     board = NoisyMeans(60, 100, 0.15, views.billboard())
     q = rng.beta(6, 3, 100)
     h = board.board(rng, 2 * rng.binomial(60, q) - 60)
-    found = posterior.public(h, board, chains=2, draws=500, progress_bar=False)
+    seat = posterior.public(h, board, chains=2, draws=500, progress_bar=False)
     phi, log_k = np.linspace(0.0075, 0.9925, 132), np.linspace(-3.5, 7.5, 147)
-    prior = np.asarray(rates.log_prior(phi[:, None], log_k, found.seen))
-    L, nodes = found.seen.likelihood, found.nodes
+    prior = np.asarray(rates.log_prior(phi[:, None], log_k, seat.seen))
+    L, nodes = seat.seen.likelihood, seat.nodes
     evidence = np.exp(prior) @ L.T  # (phi, log_k, features)
     logp = np.log(np.maximum(evidence, 1e-300)).sum(-1)
     weight = np.exp(logp - logp.max()) * stats.norm(rates.LOG_K_MEAN, rates.LOG_K_SD).pdf(log_k)
     weight /= weight.sum()
-    ess = min(found.diagnose().ess.values())
+    ess = min(seat.diagnose().ess.values())
     assert ess > 100
-    for draws, grid, chance in ((found.phi, phi, weight.sum(1)), (found.log_k, log_k, weight.sum(0))):
+    for draws, grid, chance in ((seat.phi, phi, weight.sum(1)), (seat.log_k, log_k, weight.sum(0))):
         exact = chance @ grid
         assert abs(draws.mean() - exact) < FAR * draws.std() / np.sqrt(ess)
         assert abs(np.log(draws.var() / (chance @ (grid - exact) ** 2))) < FAR * np.sqrt(2 / ess)
     given = (np.exp(prior) * nodes) @ L.T / np.maximum(evidence, 1e-300)
     exact = np.einsum("ab,abj->j", weight, given)
     spread = np.sqrt(np.einsum("ab,abj->j", weight, (given - exact) ** 2))
-    assert (np.abs(found.mean - exact) < FAR * spread / np.sqrt(ess)).all()
-    assert set(found.to_arviz().children) >= {"posterior", "sample_stats"}
+    assert (np.abs(seat.mean - exact) < FAR * spread / np.sqrt(ess)).all()
+    assert set(seat.to_arviz().children) >= {"posterior", "sample_stats"}
     again = posterior.public(h, board, chains=2, draws=50, progress_bar=False)
-    assert np.array_equal(found.phi[:, :50], again.phi)
+    assert np.array_equal(seat.phi[:, :50], again.phi)
 
 
 def test_own_answers_of_a_newcomer_speak_of_the_population_too():
@@ -190,7 +191,7 @@ def test_own_answers_of_a_newcomer_speak_of_the_population_too():
     seen = sum(each * stats.norm(c / 3 - 1, 0.8).pdf(np.array(h)[:, None]) for c, each in enumerate(counts))
     weight = seen.prod(axis=0) * q[0] ** yes
     weight /= weight.sum()
-    found = new.to_arviz()["posterior"]
+    draws_of_newcomer = new.to_arviz()["posterior"]
     worth = 1 / np.sum(weight**2)
     assert worth > 50_000
 
@@ -201,9 +202,9 @@ def test_own_answers_of_a_newcomer_speak_of_the_population_too():
         assert abs(draws.mean() - mean) < FAR * sd * (1 / np.sqrt(200) + 1 / np.sqrt(worth))
 
     p = 2 * q[0] - 1
-    close(new.mean[0], p, found["p"].values)
-    close(found["phi"].values.mean(), phi, found["phi"].values)
-    close(np.log(found["k"].values).mean(), log_k, np.log(found["k"].values))
+    close(new.mean[0], p, draws_of_newcomer["p"].values)
+    close(draws_of_newcomer["phi"].values.mean(), phi, draws_of_newcomer["phi"].values)
+    close(np.log(draws_of_newcomer["k"].values).mean(), log_k, np.log(draws_of_newcomer["k"].values))
     low = new.interval(0.8)[0, 0]  # the other end is within rounding of 1
     assert weight @ (p < low) == pytest.approx(0.1, abs=0.06)
     assert new.phi is public.phi  # whose chains are judged
@@ -225,12 +226,14 @@ def uniformity(sign=1):
 
 
 @pytest.mark.evidence  # quadrature and weighted draws of the prior say so above, of one billboard each
-def test_calibration_by_simulation_and_that_it_catches_a_wrong_posterior():
+def test_calibration_holds_and_catches_a_wrong_posterior():
+    """The posterior is calibrated by simulation, and a wrong posterior is caught."""
     assert min(uniformity()) > 1e-8
     assert min(uniformity(-1)) < 1e-8
 
 
-def test_a_billboard_lets_the_population_be_learnt_where_questions_are_alike():
+def test_a_billboard_teaches_the_population_of_like_questions():
+    """A billboard lets the population be learnt where questions are alike."""
     board = NoisyMeans.at(np.sqrt(0.05 / 3), 200, 100, view=views.billboard())
     errors = np.zeros(3)  # of one board alone the population's own mean is known so roughly that the ratio is .2 to .52
     for seed in (3, 4, 5):

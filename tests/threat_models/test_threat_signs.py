@@ -53,14 +53,14 @@ def test_a_classifier_errs_beyond_the_best_as_its_sign_does():
     p = np.array([-0.7, -0.1, 0.0, 0.4])
     population = Population(p, np.arange(4))
     for s in itertools.product([-1, 1], repeat=4):
-        found = signs.Classifiers(np.array(s, dtype=np.int8), population.index)
-        assert found.excess_error(population) == pytest.approx(sign_loss(s, p))
+        classifiers = signs.Classifiers(np.array(s, dtype=np.int8), population.index)
+        assert classifiers.excess_error(population) == pytest.approx(sign_loss(s, p))
         for j in range(4):
             wrong = 0.0
             for w, y in itertools.product([-1, 1], repeat=2):
                 x = np.ones((4, 4), dtype=np.int8)
                 x[j, j] = w * y
-                wrong += (1 + w * p[j]) / 4 * (found.predict(x)[j] != y)
+                wrong += (1 + w * p[j]) / 4 * (classifiers.predict(x)[j] != y)
             assert wrong - (1 - abs(p[j])) / 2 == pytest.approx(sign_loss(s[j], p[j]))
 
 
@@ -74,7 +74,8 @@ def test_reductions_undo_each_other():
     assert np.array_equal(signs.signs_from(known, people, rng), known.signs)
 
 
-def test_a_label_that_is_used_twice_gives_a_remembering_classifier_the_answer():
+def test_a_label_used_twice_betrays_the_answer():
+    """A label that is used twice gives a remembering classifier the answer."""
     # f remembers y and answers with it: a fresh label makes a coin of that, the first one would make it w_j itself
     population = Population([0.8], np.zeros(4000, int))
     rng = np.random.default_rng(3)
@@ -85,10 +86,10 @@ def test_a_label_that_is_used_twice_gives_a_remembering_classifier_the_answer():
             return first.y
 
     second = population.people(rng)
-    found = signs.signs_from(Remembers(first.y, first.index), second, rng)
-    assert abs(found.mean()) < FAR / np.sqrt(len(found))
+    drawn_signs = signs.signs_from(Remembers(first.y, first.index), second, rng)
+    assert abs(drawn_signs.mean()) < FAR / np.sqrt(len(drawn_signs))
     stale = first.y * (second.answers[:, 0, 0] * first.y)
-    assert stale.mean() > 0.8 - FAR / np.sqrt(len(found))
+    assert stale.mean() > 0.8 - FAR / np.sqrt(len(drawn_signs))
 
 
 @pytest.mark.parametrize("view", [views.single(), views.others(), views.billboard()], ids=lambda view: view.name)
@@ -97,11 +98,11 @@ def test_exact_errors_of_signs_are_measured(view):
     population = Population([-0.6, -0.3, 0.0, 0.1, 0.5], [0, 1, 2, 3, 4, 4])
     rng = np.random.default_rng(4)
     outputs = mechanism.simulate(rng, population.totals(rng, 20_000), population.index)
-    found = sign_loss(signs.sign(outputs), population.asked)
+    losses = sign_loss(signs.sign(outputs), population.asked)
     exact = signs.sign_error(mechanism, population.asked)
     assert exact[2] == 0
     away = population.asked != 0
-    assert np.abs(z_score(found[:, away], exact[away])).max() < FAR
+    assert np.abs(z_score(losses[:, away], exact[away])).max() < FAR
     # a mean gives a sign no worse than sqrt(E (p^ - p)^2) (the paper's step)
     assert (exact <= np.sqrt(4 * mechanism.error(population.asked))).all()
 
@@ -113,11 +114,11 @@ def test_without_noise_ties_count_as_positive():
 
 
 def test_the_worst_mean_of_a_sign():
-    found = optimize.minimize_scalar(
+    lowest = optimize.minimize_scalar(
         lambda z: -z * stats.norm.cdf(-z), bounds=(0, 3), method="bounded", options={"xatol": 1e-9}
     )
-    assert found.x == pytest.approx(signs.WORST_MEAN, abs=2e-5)
-    assert -found.fun == pytest.approx(signs.WORST_ERROR, abs=2e-5)
+    assert lowest.x == pytest.approx(signs.WORST_MEAN, abs=2e-5)
+    assert -lowest.fun == pytest.approx(signs.WORST_ERROR, abs=2e-5)
     mechanism = NoisyMeans.at(0.5, 400, 50, view=views.others())
     p = np.linspace(-0.1, 0.1, 9)
     assert signs.sign_error_roughly(mechanism, p) == pytest.approx(signs.sign_error(mechanism, p), rel=2e-3)
@@ -129,8 +130,8 @@ def test_newcomers_fare_as_participants_do_exactly():
     learner = to_metalearner(meta.BillboardMeans(mechanism))
     rng = np.random.default_rng(5)
     boards = np.array([learner.learn(population.people(rng), seed) for seed in range(2000)])
-    found = mean_loss(learner.adapt(boards, np.arange(4)), population.p)
-    assert np.abs(z_score(found, mechanism.error(population.p))).max() < FAR
+    losses = mean_loss(learner.adapt(boards, np.arange(4)), population.p)
+    assert np.abs(z_score(losses, mechanism.error(population.p))).max() < FAR
 
 
 def test_a_billboard_of_raw_data_serves_only_those_who_are_on_it():
@@ -147,9 +148,9 @@ def test_a_billboard_of_raw_data_serves_only_those_who_are_on_it():
         h = learner.learn(data, seed)
         old.append(learner.adapt(h, data[0]))
         new.append(learner.adapt(h, newcomer))
-    found = meta.generalisation_gap(new, old, 1e-3, confidence=1 - 1e-9)
-    assert found.estimate == np.inf
-    assert found.lower > 1.0
+    gap = meta.generalisation_gap(new, old, 1e-3, confidence=1 - 1e-9)
+    assert gap.estimate == np.inf
+    assert gap.lower > 1.0
     # and one that is private is not refuted, with the same certainty
     mechanism = NoisyMeans.within(1.0, 1e-3, 4, 3, view=views.billboard())
     board = meta.BillboardMeans(mechanism)
@@ -180,16 +181,16 @@ def test_a_new_task_reads_a_release_that_it_is_not_in():
 def test_the_inequality():
     assert meta.newcomers_error(0.1, np.log(2), 0.01) == pytest.approx(0.21)
     assert meta.newcomers_error(0.9, 5.0, 0.0) == 1.0
-    found = meta.generalisation_gap([0.5] * 8, [0.25] * 8, 0.1, 0.9)
-    assert found.estimate == pytest.approx(np.log(0.4 / 0.25))
-    assert found.lower == 0.0
-    assert found.upper == np.inf
+    gap = meta.generalisation_gap([0.5] * 8, [0.25] * 8, 0.1, 0.9)
+    assert gap.estimate == pytest.approx(np.log(0.4 / 0.25))
+    assert gap.lower == 0.0
+    assert gap.upper == np.inf
 
 
 def test_limits_of_the_gap_are_of_two_means_and_two_sides():
-    found, width = meta.generalisation_gap([0.8] * 400, [0.2] * 400, 0.1, 0.9), np.sqrt(np.log(40) / 800)  # Hoeffding's
-    assert found.lower == pytest.approx(np.log((0.7 - width) / (0.2 + width)))
-    assert found.upper == pytest.approx(np.log((0.7 + width) / (0.2 - width)))
+    gap, width = meta.generalisation_gap([0.8] * 400, [0.2] * 400, 0.1, 0.9), np.sqrt(np.log(40) / 800)  # Hoeffding's
+    assert gap.lower == pytest.approx(np.log((0.7 - width) / (0.2 + width)))
+    assert gap.upper == pytest.approx(np.log((0.7 + width) / (0.2 - width)))
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,11 @@ os._exit(0)
     "work", ["lasso", "path", "shared", "effects", "owner", "curator", "adaptation", "noise-aware", "ridge", "before"]
 )
 def test_a_forked_child_says_so_and_does_not_hang(work, tmp_path):
-    """What needs no JAX goes on, as does a child that was forked before JAX had started; nothing is paid for."""
+    """A forked child says so: code without JAX goes on, as does a child forked before JAX started; nothing is paid for."""
     command = [sys.executable, "-c", SCRIPT, work, str(tmp_path / "ledger.db")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert found.returncode == 0, found.stderr
-    said, charges = found.stdout.splitlines()
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
+    said, charges = completed.stdout.splitlines()
     assert charges == "0 charges"
     if work in ("ridge", "before"):
         assert said == "done"

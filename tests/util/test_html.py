@@ -1,4 +1,4 @@
-"""What notebooks show: facts and guarantees, escaped, and nothing private."""
+"""Notebook displays: facts and guarantees, escaped, and nothing private."""
 
 from dataclasses import replace
 
@@ -38,7 +38,8 @@ def test_tables_of_two_data_sets_read_alike(tasks):
         assert one == other
 
 
-def test_the_guarantee_is_on_every_result_claimed_and_proved_apart(tasks):
+def test_every_result_shows_its_guarantee(tasks):
+    """Every result shows its guarantee, with claimed and proved apart."""
     fitted = private_fit(tasks)
     html = fitted._repr_html_()
     for line in (fitted.guarantee.proved, fitted.guarantee.claimed, fitted.row_guarantee.proved):
