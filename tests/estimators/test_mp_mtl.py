@@ -194,7 +194,7 @@ def test_results_carry_the_claim_and_what_is_true(tasks):
 
 
 @pytest.mark.parametrize(("mechanism", "lost"), [("paper_2018", 5.0 / 2), ("paper_2018_unit", 5.0**2 / 2)])
-def test_the_noise_of_2018_is_proved_at_what_its_scale_gives(tasks, mechanism, lost):
+def test_noise_of_2018_has_its_proved_delta(tasks, mechanism, lost):
     """Rounds of budgets eps_t are as those of 002 with K / 2 or K^2 / 2 times the budgets, for K = 5."""
     options = {"epsilon": 0.1, "clip": 5.0, "delta": 0.01, "adjacency": "zero_out"}
     fitted = LowRank(0.1, rounds=3, curvature=30.0, mechanism=mechanism, unclipped=True, **options).fit(tasks)
@@ -209,7 +209,7 @@ def test_the_noise_of_2018_is_proved_at_what_its_scale_gives(tasks, mechanism, l
     assert released.guarantee.claimed.delta == 0
 
 
-def test_an_owner_that_goes_on_from_its_unclipped_model_publishes_a_clipped_one(tasks):
+def test_unclipped_owners_publish_clipped_models(tasks):
     W, K = 100 * Ridge().fit(tasks).W, 0.5
     run = Run(LeastSquares().of(tasks), np.full(6, 0.01), 0.0, np.zeros(3), K, np.zeros(3), unclipped=True)
     nothing = Noise(np.zeros((3, 3, 3)))

@@ -34,7 +34,7 @@ def test_scores_by_hand(two_tasks):
     assert np.isnan(coverage(zero, two_tasks))
 
 
-def test_variances_over_n_less_one_are_those_of_numpy(two_tasks):
+def test_variances_over_n_less_one(two_tasks):
     zero = Prediction(np.zeros((2, 3)), two_tasks.mask, two_tasks.tasks)
     assert_allclose(nmse(zero, two_tasks, ddof=1), 114 / 4 / np.var([1, 2, 3, 10], ddof=1))
     assert_allclose(

@@ -89,7 +89,7 @@ def test_the_papers_law_is_the_one_they_print():
     ],
     ids=["K", "unit", "short models"],
 )
-def test_the_noise_of_2018_has_its_scale_and_gives_away_what_its_support_says(law, scale, lost):
+def test_noise_of_2018_has_its_scale_and_loss(law, scale, lost):
     assert (law.df, law.scale) == (4.0, pytest.approx(scale))
     assert law.shape == 1.0
     assert type(law).from_fields(law.fields()) == law

@@ -433,7 +433,7 @@ def test_the_command_line_takes_some_of_the_data_sets(tmp_path, capsys, monkeypa
     assert "--each: expected it for an experiment whose arms are tuned" in capsys.readouterr().err
 
 
-def test_the_papers_low_rank_data_have_the_papers_gap():
+def test_low_rank_data_have_the_papers_gap():
     """Ridge has .158 in the papers and the trace norm .018: the gap is .14, of which a similarity of .95 gives two thirds."""
     train, test, _ = Data("low rank").load(0)
     alone, together = Ridge().fit(train), MultiTask(TraceNorm(), 14.0, tolerance=1e-3, max_iterations=500).fit(train)
@@ -441,7 +441,7 @@ def test_the_papers_low_rank_data_have_the_papers_gap():
     assert 0.126 < gap < 0.154
 
 
-def test_strategies_are_tried_at_the_chosen_candidate_and_found_again():
+def test_strategies_follow_the_chosen_candidate():
     effort = Effort(folds=2, stride=13, strategies=True)
     unit, train = Unit(SMALL, LOW_RANK_2018, 1.0), SMALL.load(0).train
     choice = arms.choose(unit, effort)
@@ -463,7 +463,7 @@ def test_strategies_are_tried_at_the_chosen_candidate_and_found_again():
             assert getattr(again, name) == getattr(expected, name)
 
 
-def test_every_replication_may_be_tuned_on_its_own_rows(tmp_path):
+def test_every_replication_may_be_tuned(tmp_path):
     study = small("fig6", arms=(RIDGE,), effort=Effort(folds=2, each=True))
     runner.run(study, tmp_path, progress_bar=False)
     files = sorted(tmp_path.rglob("selection*.json"))
@@ -474,7 +474,7 @@ def test_every_replication_may_be_tuned_on_its_own_rows(tmp_path):
         assert json.loads(file.read_text())["score"] == pytest.approx(float(best.mean.min()))
 
 
-def test_the_page_explains_the_papers_curves_by_their_noise():
+def test_page_explains_curves_by_their_noise():
     report = {"name": "noise-2018", "curves": [
         {"data": "School 30 %", "arm": arm, "epsilon": 1.0, "mean": mean, "paper": 0.791, "proved":
             {"epsilon": 1.0, "delta": delta, "adjacency": "zero_out"}}
@@ -492,7 +492,7 @@ def test_the_page_explains_the_papers_curves_by_their_noise():
     assert page._noises(report | {"name": "fig9"}) == ""
 
 
-def test_the_page_says_how_similar_the_tasks_are_and_that_older_reports_had_others():
+def test_page_says_how_similar_tasks_are():
     settings = asdict(small("fig6"))
     said = page._sizes({"name": "fig6", "interval": "t", "settings": settings})
     assert "Similarity of the tasks of a group: 1." in said

@@ -73,7 +73,7 @@ def test_claim_1_between_single_and_multi_task_learning():
     assert of(verdicts(results("fig6", no_gap)), "1") == UNTESTED
 
 
-def test_a_claim_that_holds_with_the_noise_of_2018_is_told_as_that():
+def test_claims_of_2018_are_told_as_that():
     worse = [0.17, 0.15, 0.12, 0.1]
     journal, first, second = verdicts(
         results("noise-2018", PANEL | {LOW_RANK: worse, LOW_RANK_2018: PANEL[LOW_RANK], LOW_RANK_UNIT: worse})
