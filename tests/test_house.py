@@ -281,3 +281,29 @@ def test_every_mutant_finds_its_text_once_and_its_test():
         assert (SOURCE / mutant.file).read_text().count(mutant.old) == 1, mutant.name
         file, test = mutant.test.split("::")
         assert f"def {test.split('[')[0]}(" in (tests / file).read_text(), mutant.name
+
+
+def names_of_variables(text: str) -> set[str]:
+    """Return the names of variables and arguments that a file defines."""
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+    return names
+
+
+def test_no_variable_is_called_found():
+    """A variable's name says what it holds, in the package and in its studies."""
+    files = [*SOURCE.rglob("*.py"), *(SOURCE.parent / "studies").rglob("*.py")]
+    assert [str(path) for path in files if "found" in names_of_variables(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["found = 1", "found: int = 1", "for found in (): pass", "def f(found): pass", "lambda found: 1", "(found := 1)"],
+)
+def test_every_kind_of_variable_is_seen(text):
+    assert "found" in names_of_variables(text)
+    assert "found" not in names_of_variables("found()\nx.found = {'found': f(found=1)}")

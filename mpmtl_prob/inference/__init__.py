@@ -1,4 +1,4 @@
-"""From a release to posteriors, the public one and every owner's own; and from all rows to a curator's."""
+"""Posteriors given a release, the public one and every owner's, and the curator's given all rows."""
 
 from mpmtl_prob.inference.curator.fitting import fit
 from mpmtl_prob.inference.curator.posterior import Posterior

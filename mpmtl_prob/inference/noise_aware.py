@@ -1,4 +1,4 @@
-"""The whole way, from rows to owners' posteriors, as one estimator."""
+"""Estimator from rows to owners' posteriors: a release, its public posterior, and every owner's use of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpmtl_prob.inference.owner.effects import OwnerEffects, check_likelihood, e
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, likelihood_of
 from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, check_method, task_posteriors
 from mpmtl_prob.inference.public.effects import STRUCTURES, shared_effects
-from mpmtl_prob.inference.public.posterior import PublicPosterior, check_sampling, settled
+from mpmtl_prob.inference.public.posterior import PublicPosterior, check_sampling, extend_until_sound
 from mpmtl_prob.inference.public.shared import shared_covariance
 from mpmtl_prob.inference.public.structures import Structure, structure_for, structure_of
 from mpmtl_prob.models.noise import of_law
@@ -30,31 +30,30 @@ from mpmtl_prob.sampling.nuts import WARMUP
 
 @dataclass(frozen=True)
 class NoiseAware(ReleaseSpec):
-    """One release, its posterior, and every owner's own: what stands beside the papers' algorithms in a comparison.
+    """Estimator that makes one release and uses its posterior for every owner, for comparison with the papers' algorithms.
 
-    ``fit`` is :func:`mpmtl_prob.release`, :func:`shared_covariance` and :func:`task_posteriors` in a row; use these to
-    keep the release, to be only one of the seats, or where there are so many tasks that 1200 draws of every weight, ten
-    kilobytes, are more than memory holds: ``task_posteriors(tasks, shared, draws=25)`` makes a hundred. There is nothing to
-    tune but what is promised.
+    ``fit`` calls :func:`mpmtl_prob.release`, :func:`shared_covariance` and :func:`task_posteriors`. Call these yourself to
+    keep the release, or to have one seat only. Do so too where tasks are so many that 1200 draws of every weight, ten
+    kilobytes,
+    do not fit in memory: ``task_posteriors(tasks, shared, draws=25)`` makes a hundred. Only the guarantee has to be chosen.
 
-    What is published is said as by :class:`ReleaseSpec`, whose fields it has: ``NoiseAware(epsilon=1.0)``, or
+    It has the fields of :class:`ReleaseSpec`, which say what is published: ``NoiseAware(epsilon=1.0)``, or
     ``NoiseAware(spec)``.
 
     Attributes:
-        rounds: of the release, a number, or "auto": one, or two where tasks are many and their noise is small; one with the
-            method "joint".
-        structure: of the shared covariance; default "low_rank" where tasks and features are many and noise is small, else
-            "full", by :func:`structure_for`; "full" with the method "joint".
-        method: by which owners use it.
+        rounds: number of rounds of the release, or "auto": one, or two where tasks are many and the noise is small; always
+            one with the method "joint".
+        structure: structure of the shared covariance; default: by :func:`structure_for`, "low_rank" where tasks and features
+            are many and the noise is small, otherwise "full"; always "full" with the method "joint".
+        method: how owners use the public posterior.
         likelihood: of the targets: "gaussian", the default, "student_t", or "bernoulli" for labels -1 and 1; with reference
-            values that of their outcome.
-        chains: of NUTS.
+            values, the likelihood of their outcome.
+        chains: number of chains of NUTS.
         warmup: iterations of adaptation per chain.
-        draws: kept iterations per chain; default 300, and more, up to 2000, as long as the posterior's own diagnosis asks for
-            more.
-        seed: of the samplers; the release's noise comes from the operating system.
-        unsafe_seed: draws the noise from this seed, for demonstrations: the release then guarantees nothing.
-        ledger: pays for the release, on disk, before any noise is drawn. Every fit is a release, and pays again.
+        draws: number of draws of every chain; default: 300, and up to 2000 as long as the diagnosis asks for more.
+        seed: seed of the samplers; the release's noise comes from the operating system.
+        unsafe_seed: seed of the noise, for demonstrations; such a release guarantees nothing.
+        ledger: pays for the release, on disk, before any noise is drawn. Every fit makes a release, and pays again.
         progress_bar: show one.
     """
 
@@ -84,10 +83,10 @@ class NoiseAware(ReleaseSpec):
         return ReleaseSpec(**{field.name: getattr(self, field.name) for field in fields(ReleaseSpec)})
 
     def fit(self, tasks: TaskData | Estimates) -> OwnerPosteriors | OwnerEffects:
-        """Publish, once, and let every owner use it.
+        """Make one release, and let every owner use it.
 
-        Whatever ends a fit after that, an interrupt too, has the release as its attribute ``release``: go on from it with
-        :func:`shared_covariance`, and nothing more is spent.
+        An error or interrupt after the release has it as its attribute ``release``. Go on from it with
+        :func:`shared_covariance`, which spends nothing more.
 
         Raises:
             BudgetExceeded: the ledger's total does not cover it.
@@ -106,23 +105,23 @@ class NoiseAware(ReleaseSpec):
             ledger=self.ledger,
         )
         with attach_paid_release(published):
-            asked = self._structure
+            structure = self._structure
             shared = shared_covariance(
                 published,
-                structure=structure_for(published) if asked is None else asked,
+                structure=structure_for(published) if structure is None else structure,
                 chains=self.chains,
                 warmup=self.warmup,
                 draws=self.draws,
                 seed=self.seed,
                 progress_bar=self.progress_bar,
             )
-            shared = self._settled(shared)
+            shared = self._extended(shared)
             return task_posteriors(
                 tasks, shared, method=self.method, likelihood=kind, seed=self.seed, progress_bar=self.progress_bar
             )
 
     def _fit_effects(self, tasks: TaskData | Estimates) -> OwnerEffects:
-        """The same with messages of effects: a mixed model."""
+        """Fit as :meth:`fit` with messages of effects, by a mixed model."""
         kind = check_likelihood(self.likelihood, tasks, "number" if self.reference is None else self.reference.outcome)
         check_sampling(self.chains, self.warmup, self.draws, self.seed)
         if self.method != "plug_in":
@@ -141,30 +140,35 @@ class NoiseAware(ReleaseSpec):
                 seed=self.seed,
                 progress_bar=self.progress_bar,
             )
-            shared = self._settled(shared)
+            shared = self._extended(shared)
             return effect_posteriors(tasks, shared, likelihood=kind, seed=self.seed)
 
-    def _settled[P: PublicPosterior[Any]](self, shared: P) -> P:
-        """The public posterior, with more draws where nobody said how many and its diagnosis asks for more."""
+    def _extended[P: PublicPosterior[Any]](self, shared: P) -> P:
+        """Return the public posterior, with more draws if ``draws`` is None and its diagnosis asks for more."""
         if self.draws is None:
-            shared = settled(shared, progress_bar=self.progress_bar)
+            shared = extend_until_sound(shared, progress_bar=self.progress_bar)
         return shared
 
     @property
     def _rounds(self) -> int | str:
-        """Return the number of rounds: one in place of "auto" where the method needs it."""
+        """Return the number of rounds, which is one for "auto" with the method "joint"."""
         return 1 if self.method == "joint" and self.rounds == "auto" else self.rounds
 
     @property
     def _structure(self) -> str | Structure | None:
-        """Return the structure: "full" in place of the default where the method needs it."""
+        """Return the structure, whose default is "full" with the method "joint"."""
         return "full" if self.method == "joint" and self.structure is None else self.structure
 
     def _checked(self, tasks: TaskData) -> Likelihood:
-        """The likelihood. Raises ValueError for whatever would end the fit after the release is paid for."""
+        """Return the likelihood.
+
+        Raises:
+            ValueError: an argument that would end the fit after the release is paid for.
+        """
         kind = likelihood_of(self.likelihood, tasks)
         structure = structure_of("full" if self._structure is None else self._structure)
-        d, rounds = tasks.slopes.num_features, 1 if isinstance(self._rounds, str) else self._rounds
+        d = tasks.slopes.num_features
+        rounds = 1 if isinstance(self._rounds, str) else self._rounds
         structure.check(tasks.num_tasks, d)
         check_sampling(self.chains, self.warmup, self.draws, self.seed)
         check_method(self.method, tasks, kind, structure, tasks.num_tasks, whole("rounds", rounds))

@@ -1,6 +1,6 @@
-"""The subspace that tasks share, in functionals that the data identify: spectrum, projector, principal angles.
+"""Subspace that tasks share, by functionals that the data identify: spectrum, projector, principal angles.
 
-Eigenvectors flip sign and swap places between draws, so they are never averaged; the projector on the leading ones is.
+Eigenvectors change sign and order between draws. Therefore they are not averaged, but the projector on the leading ones is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Subspace:
-    """The posterior of the leading subspace of a covariance (d x d).
+    """Posterior of the leading subspace of a covariance (d x d).
 
     Attributes:
         rank: r, its dimension.
@@ -30,7 +30,7 @@ class Subspace:
         angles: principal angles to the reference, in degrees, ascending, (chain, draw, angle).
         spectrum: eigenvalues as shares of their sum, descending, (chain, draw, component).
         effective_rank: exp of the spectrum's entropy, (chain, draw).
-        reference: what the angles are measured against: "mean projector" or "given".
+        reference: what the angles refer to: "mean", the leading subspace of the mean projector, or "given".
     """
 
     rank: int
@@ -62,13 +62,13 @@ def subspace(
         covariance: draws (chain, draw, d, d).
         rank: r, 1 <= r <= d.
         features: d names.
-        reference: a covariance (d, d) or a basis (d, r) to measure angles against; default the leading subspace of the
-            mean projector.
+        reference: a covariance (d, d) or a basis (d, r), to whose leading subspace the angles are; default: the leading
+            subspace of the mean projector.
 
     Raises:
         ValueError: rank outside 1..d, or a reference of another shape.
     """
-    import xarray as xr  # with pandas, nearly a second to import
+    import xarray as xr  # imported here because it takes nearly a second, with pandas
 
     d = covariance.shape[-1]
     if whole("rank", rank) > d:
@@ -79,8 +79,8 @@ def subspace(
     basis = U[..., ::-1][..., :rank]
     projector = basis @ np.swapaxes(basis, -1, -2)
     mean = projector.mean(axis=(0, 1))
-    against = _basis(mean if reference is None else np.asarray(reference, dtype=np.float64), d, rank)
-    cosine = np.linalg.svd(against.T @ basis, compute_uv=False)
+    reference_basis = _basis(mean if reference is None else np.asarray(reference, dtype=np.float64), d, rank)
+    cosine = np.linalg.svd(reference_basis.T @ basis, compute_uv=False)
     angles = np.degrees(np.arccos(np.clip(cosine, 0.0, 1.0)))
     entropy = -np.sum(share * np.log(np.where(share > 0, share, 1.0)), axis=-1)
 
@@ -102,14 +102,17 @@ def subspace(
 
 
 def random_angles(num_features: int, rank: int, num_draws: int = 1000, seed: int = 0) -> FloatArray:
-    """Principal angles of subspaces drawn at random to any fixed one, in degrees, ascending, (S, rank): what chance gives."""
+    """Return principal angles between random subspaces and a fixed one, in degrees, ascending, (S, rank).
+
+    Angles of a posterior are compared with these, which chance would give.
+    """
     basis = np.linalg.qr(np.random.default_rng(seed).standard_normal((num_draws, num_features, rank)))[0]
-    cosine = np.linalg.svd(basis[:, :rank], compute_uv=False)  # against the first axes
+    cosine = np.linalg.svd(basis[:, :rank], compute_uv=False)  # to the subspace of the first axes
     return np.degrees(np.arccos(np.clip(cosine, 0.0, 1.0)))
 
 
 def _basis(reference: FloatArray, d: int, rank: int) -> FloatArray:
-    """Orthonormal basis (d, r) of a covariance's leading subspace, or of the span of a basis."""
+    """Return an orthonormal basis (d, r) of a covariance's leading subspace, or of the span of a basis."""
     if reference.shape == (d, d):
         return np.linalg.eigh((reference + reference.T) / 2)[1][:, ::-1][:, :rank]
     if reference.shape == (d, rank):

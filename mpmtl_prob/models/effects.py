@@ -1,21 +1,22 @@
-"""Random effects behind a release of messages of effects: a mixed model read through one noisy matrix.
+"""Mixed model of tasks' effects (random effects), given a release of one noisy matrix: partial pooling without rows.
 
     beta_i ~ N(mu, Omega)                                              tasks' effects, in common units
     eta_i | beta_i ~ N(p_i o beta_i, c v diag(p_i - p_i^2))            their estimates: :mod:`mpmtl_prob.single_task.shrunk`
     logit p_i = level + spread z_i,  z_i ~ N(0, 1)                     how far a task's rows determine them
     u_i = (g eta_i, k p_i averaged, 1),   A = sum of u u' / |u|^2,   Sigma = A + noise
 
-A is a sum over m tasks, and Sigma is read as normal with the mean and the variance that follow. The mean of u u' / |u|^2 is
-an average over points of the law of u that is smooth in the parameters. Its variance is that of normal u given z (Isserlis,
-1918), scaled to length one to first order. It is worked out in a basis in which the entries of A are next to independent:
-the mean of u, and the principal axes of what is left. Noise is alike in every basis.
+A is a sum over m tasks. The likelihood approximates Sigma by a normal distribution with the mean and variance that the model
+implies. The mean of u u' / |u|^2 is an average over points of the distribution of u that is smooth in the parameters. The
+variance is that of a normal u given z (Isserlis, 1918), scaled to length one to first order. It is computed in a basis in
+which the entries of A are nearly independent: the mean of u, and the principal axes of u about it. The noise has the same
+distribution in every basis.
 
 Where tasks have covariates, z_i = (1, z_i1, ..., z_iq), which are public,
 
     beta_i ~ N(mu + slopes (z_i1, ..., z_iq), Omega),   u_i = (g eta_i, k p_i averaged, z_i).
 
-The mean is then over tasks' z too, tasks with nearly the same z in one group, and the variance is that of u given z. In the
-place of the mean the basis has axes of E[u | z], one for each of its 1 + q directions.
+The mean is then also over tasks' z, where tasks with nearly the same z form a group, and the variance is that of u given z.
+Instead of the mean of u, the basis has the axes of E[u | z], which are 1 + q.
 """
 
 from __future__ import annotations
@@ -36,18 +37,20 @@ from jax.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
 
-#: Quadrature over z_i, by Gauss and Hermite.
-_NODES, _WEIGHTS = (part for part in np.polynomial.hermite_e.hermegauss(3))
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-#: Points of the law of an estimate: at least so many, and so many per effect; then the next power of two.
-_POINTS, _POINTS_PER_EFFECT = 128, 4
-#: Lengths of mu over which its prior is averaged.
+#: Gauss-Hermite quadrature over z_i.
+_NODES, _UNNORMALISED = np.polynomial.hermite_e.hermegauss(3)
+_WEIGHTS = _UNNORMALISED / _UNNORMALISED.sum()
+#: Smallest number of points that represent the distribution of u at a node.
+_POINTS = 128
+#: Smallest number of these points per effect; the larger of the two numbers is rounded up to a power of two.
+_POINTS_PER_EFFECT = 4
+#: Lengths of mu over which its prior is averaged, in units of the prior's scale.
 _LENGTHS = np.geomspace(0.03, 2.5, 24)
-#: Directions of a spread of low rank, at most.
+#: Largest number of directions of a low-rank Omega.
 MAX_RANK = 5
-#: A gap between eigenvalues, as a share of the largest, below which their axes count as any.
+#: Gaps between eigenvalues below this share of the largest one damp the derivative of their eigenvectors.
 _NEAR = 0.01
-#: A share of m that is added to variances, so that a release without noise is no singular one.
+#: This share of m is added to variances, so that a release without noise has no singular covariance.
 _FLOOR = 1e-5
 
 
@@ -55,19 +58,20 @@ class EffectsPrior(NamedTuple):
     """Priors of the average effects and the spread between tasks, in the study's units.
 
     Attributes:
-        average: the length of mu is half-normal with this scale, in scales of the target, and its direction uniform.
-        spread: median of tau, the size of a task's effects less their mean, which is log-normal: once of all columns
-            together, and once of the intercept. The default was raised from .22 after a look at two cells of the panel,
-            with tau of .4 and .6 in these units.
-        spread_factor: by which tau is farther from its median, either way, with probability .32.
-        correlation: how far effects go together or differ in size, the median as a share of what is possible; logit-normal.
+        average: scale of the half-normal prior of the length of mu, in scales of the target. The direction of mu is uniform.
+        spread: median of tau, the standard deviation between tasks of a group of effects, which is log-normal. One group is
+            that of all columns, the other the intercept. The default was raised from .22 after two cells of the panel had
+            been looked at, with tau of .4 and .6 in these units.
+        spread_factor: factor by which tau is farther from its median, up or down, with probability .32.
+        correlation: median of the correlation of effects and of their differences in size, as a share of the largest that is
+            possible; it is logit-normal.
         determined: median of p, how far a task's rows determine an effect.
-        slope: as average, of how all effects change with one unit of a covariate of tasks, where there are any.
-        errors: c is how many times as large estimates' errors are, squared, as p says they are; its logarithm is normal with
-            this standard deviation times 1 - p. A task with few rows does not know its residual variance, and is wrong
-            about it in the same direction as the other tasks of its study. In studies whose residual variance and effects
-            were drawn from their priors it was .5 with 27 columns, .6 with 10 and 1 with 3. The default was set after a look
-            at six cells of the panel with few rows, whose errors are within 3 % of those at .3 and at .6.
+        slope: as ``average``, for the change of all effects with one unit of a covariate of tasks.
+        errors: prior standard deviation of log c, divided by 1 - p. c is the variance of estimates' errors over the variance
+            that p implies. A task with few rows does not know its residual variance, and errs about it in the same direction
+            as the other tasks of its study. In studies whose residual variance and effects were drawn from their priors this
+            was .5 with 27 columns, .6 with 10 and 1 with 3. The default was set after six cells of the panel with few rows
+            had been looked at; its errors there are within 3 % of those at .3 and at .6.
     """
 
     average: float = 1.0
@@ -82,35 +86,35 @@ class EffectsPrior(NamedTuple):
 class CovariateGroups(NamedTuple):
     """Tasks of a release in groups by their covariates, as the model reads them."""
 
-    z: ArrayLike  #: of every group, a one first, (G, 1 + q)
-    counts: ArrayLike  #: tasks of every group, (G,)
-    start: ArrayLike  #: where p o slopes are looked for, (d, q)
-    start_scale: ArrayLike  #: how far from there they may well be, (q,)
+    z: ArrayLike  #: covariates of every group after a one, (G, 1 + q)
+    counts: ArrayLike  #: number of tasks in every group, (G,)
+    start: ArrayLike  #: rough estimate of p o slopes, the origin of their coordinates, (d, q)
+    start_scale: ArrayLike  #: unit of these coordinates, (q,)
 
 
 class EffectsRelease(NamedTuple):
-    """A release of messages of effects as the model reads it; its leaves are traced arrays."""
+    """Release of messages of effects as the model reads it. Its leaves are traced arrays."""
 
     sigma: ArrayLike  #: Sigma less the mean of its noise, (D, D)
     num_tasks: ArrayLike  #: m
-    noise_variance: ArrayLike  #: of an entry of the noise off the diagonal; twice that on it
-    averages: ArrayLike  #: from d effects to the averages of p that are sent, (groups, d)
+    noise_variance: ArrayLike  #: variance of an entry of the noise off the diagonal; on it, twice as much
+    averages: ArrayLike  #: matrix from p of d effects to the averages of p that messages have, (groups, d)
     effect_size: ArrayLike  #: g
     determined_size: ArrayLike  #: k
     prior_variance: ArrayLike  #: v
-    start: ArrayLike  #: where p o mu is looked for, (d,)
-    start_scale: ArrayLike  #: how far from there it may well be
+    start: ArrayLike  #: rough estimate of p o mu, the origin of its coordinates, (d,)
+    start_scale: ArrayLike  #: unit of these coordinates
     prior: EffectsPrior = EffectsPrior()
-    covariates: CovariateGroups | None = None  #: of tasks that have some
+    covariates: CovariateGroups | None = None  #: None where tasks have no covariates
 
 
 class RandomEffects(NamedTuple):
-    """Law of tasks' effects in common units, as the model samples it.
+    """Distribution of tasks' effects in common units, as the model samples it.
 
     Attributes:
         mu: average effects, (d,).
-        Omega: their covariance over tasks, (d, d).
-        slopes: how they change with one unit of every covariate of tasks, (d, q); None without.
+        Omega: covariance of effects between tasks, (d, d).
+        slopes: change of effects with one unit of every covariate of tasks, (d, q); None without covariates.
     """
 
     mu: Array
@@ -118,16 +122,16 @@ class RandomEffects(NamedTuple):
     slopes: Array | None = None
 
 
-#: Names of what :class:`Accuracy` holds, in its order, where it is sampled.
+#: Names of the sites of the fields of :class:`Accuracy`, in their order.
 ACCURACY = ("determined", "determined_spread", "errors")
 
 
 class Accuracy(NamedTuple):
-    """Accuracy of tasks' estimates, by how far rows determine effects: logit p_i = level + spread z_i."""
+    """Accuracy of tasks' estimates: logit p_i = level + spread z_i, p_i how far rows determine effects."""
 
     level: Array  #: (d,)
     spread: Array  #: one number
-    errors: Array  #: c, how many times as large as p says estimates' errors are, squared; one number
+    errors: Array  #: c, the variance of estimates' errors over the variance that p implies; one number
 
     @property
     def at_nodes(self) -> Array:
@@ -138,18 +142,19 @@ class Accuracy(NamedTuple):
 def random_effects(
     release: EffectsRelease, structure: str = "full", others: Sequence[EffectsRelease] = ()
 ) -> RandomEffects:
-    """Sample the law of tasks' effects given a release, in a NumPyro model of your own.
+    """Sample the distribution of tasks' effects given a release, in a NumPyro model of your own.
 
     Args:
-        release: as :func:`mpmtl_prob.inference.observed_effects` makes it.
+        release: from :func:`mpmtl_prob.inference.observed_effects`.
         structure: of Omega: "full", "diagonal", "group_sparse" or "low_rank".
-        others: of other tasks, whose effects have the same law.
+        others: releases of other tasks, whose effects have the same distribution.
     """
-    prior, d = release.prior, jnp.shape(release.averages)[1]
+    prior = release.prior
+    d = jnp.shape(release.averages)[1]
     Omega = numpyro.deterministic("Omega", _spread(release, structure, d))
     accuracy = _accuracy(release, d)
-    # in coordinates of p o mu, which is what a release shows, near its noisy value: from anywhere else a chain may stay at a
-    # mean of the wrong sign, and where p is small mu is long
+    # A release determines p o mu, so that coordinates are centred at its noisy value. A chain from anywhere else may stay at
+    # a mean of the wrong sign. mu itself is no good coordinate, because it is long where p is small.
     p = jax.nn.sigmoid(accuracy.level)
     away = numpyro.sample("mu_away", dist.ImproperUniform(dist.constraints.real_vector, (), (d,)))
     mu = numpyro.deterministic("mu", (jnp.asarray(release.start) + release.start_scale * away) / p)
@@ -158,14 +163,16 @@ def random_effects(
     slopes = None if release.covariates is None else _slopes(release.covariates, prior, p)
     likelihood = log_likelihood(release, mu, Omega, accuracy, slopes)
     for number, other in enumerate(others):
-        with numpyro.handlers.scope(prefix=other_site(number)):  # tasks elsewhere have other rows
+        with numpyro.handlers.scope(
+            prefix=other_site(number)
+        ):  # because other tasks have estimates of another accuracy
             likelihood += log_likelihood(other, mu, Omega, _accuracy(other, d), slopes)
     numpyro.factor("Sigma", numpyro.deterministic("log_likelihood", likelihood))
     return RandomEffects(mu, Omega, slopes)
 
 
 def _slopes(covariates: CovariateGroups, prior: EffectsPrior, p: Array) -> Array:
-    """Sample how effects change with covariates, (d, q), in coordinates of p o slopes, as mu."""
+    """Sample the slopes of effects in covariates, (d, q), in coordinates of p o slopes (see mu)."""
     start = jnp.asarray(covariates.start)
     away = numpyro.sample("slopes_away", dist.ImproperUniform(dist.constraints.real_matrix, (), start.shape))
     slopes = numpyro.deterministic("slopes", (start + jnp.asarray(covariates.start_scale) * away) / p[:, None])
@@ -176,13 +183,13 @@ def _slopes(covariates: CovariateGroups, prior: EffectsPrior, p: Array) -> Array
 
 
 def other_site(number: int) -> str:
-    """Return what the names of sites begin with that are of another release than the first."""
+    """Return the prefix of the names of sites that belong to another release than the first."""
     return f"other_{number}"
 
 
 @lru_cache
 def model_of(structure: str) -> Callable[..., None]:
-    """The model of a release with this structure: the same function for all releases, so that it is compiled once."""
+    """Return the model of a release with a structure: the same function for all releases, so that it is compiled once."""
 
     def model(release: EffectsRelease, others: Sequence[EffectsRelease] = ()) -> None:
         random_effects(release, structure, others)
@@ -191,20 +198,22 @@ def model_of(structure: str) -> Callable[..., None]:
 
 
 def log_prior_of_average(mu: Array, scale: ArrayLike) -> Array:
-    """The log density of mu (d,) whose length is half-normal and whose direction uniform, up to a constant.
+    """Return the log density of mu (d,) with a half-normal length and a uniform direction, up to a constant.
 
-    Per length: N(0, length^2 / d I), averaged over a grid of lengths, so that no scale has to be sampled.
+    It is a mixture of N(0, length^2 / d I) over a grid of lengths, so that no scale has to be sampled.
     """
-    d, lengths = mu.shape[0], jnp.asarray(_LENGTHS) * scale
+    d = mu.shape[0]
+    lengths = jnp.asarray(_LENGTHS) * scale
     weight = jnp.log(lengths) - 0.5 * jnp.asarray(_LENGTHS) ** 2
     density = -0.5 * (mu @ mu) * d / lengths**2 - d * jnp.log(lengths)
     return jax.scipy.special.logsumexp(weight + density)
 
 
 def _spread(release: EffectsRelease, structure: str, d: int) -> Array:
-    """Sample Omega (d, d): the size tau of every group of effects, and how it is shared out among them."""
-    prior, averages = release.prior, jnp.asarray(release.averages)
-    # tau is the size of all effects of a group: of n effects, each has tau / sqrt n
+    """Sample Omega (d, d): the size tau of every group of effects, and the shape of Omega within groups."""
+    prior = release.prior
+    averages = jnp.asarray(release.averages)
+    # tau is the size of all n effects of a group together, so that one effect has tau / sqrt(n)
     tau = _sizes(prior, averages.shape[0]) @ (averages > 0) * jnp.sqrt(averages.max(axis=0))
     if d == 1:
         return tau[:, None] ** 2
@@ -215,7 +224,7 @@ def _spread(release: EffectsRelease, structure: str, d: int) -> Array:
     diagonal = numpyro.sample("diagonal", dist.Normal(0, 1).expand([d]))
     if structure == "diagonal":
         return jnp.diag((tau * jnp.exp(uneven * diagonal)) ** 2)
-    # as the triangle of a Wishart law (Bartlett, 1933) with 1 / c^2 degrees of freedom, of which d - 1 are the fewest
+    # the triangular factor of a Wishart matrix (Bartlett, 1933) with 1 / c^2 degrees of freedom, which must exceed d - 1
     c = uneven * np.sqrt(0.95 / (d - 1))
     below = numpyro.sample("below", dist.Normal(0, 1).expand([d * (d - 1) // 2]))
     size = jnp.sqrt(1 - c**2 * np.arange(d))
@@ -225,10 +234,10 @@ def _spread(release: EffectsRelease, structure: str, d: int) -> Array:
 
 
 def _sizes(prior: EffectsPrior, groups: int) -> Array:
-    """Sample tau of every group, (groups,), log-normal.
+    """Sample tau of every group, (groups,), from its log-normal prior.
 
-    The coordinate is log tau where tau is small and tau itself where it is large: a release bounds tau from above, and in
-    log tau that bound is steep.
+    The coordinate is log tau where tau is small, and tau itself where it is large, because a release bounds tau from above,
+    and in log tau the density would fall too steeply there.
     """
     site = numpyro.sample("size", dist.ImproperUniform(dist.constraints.real_vector, (), (groups,)))
     soft = jax.nn.softplus(site)
@@ -240,16 +249,17 @@ def _sizes(prior: EffectsPrior, groups: int) -> Array:
 
 
 def _few(structure: str, averages: Array, d: int) -> Array:
-    """Sample the spread's shape (d, d), whose diagonal is one on average over a group: few effects, or few directions, of it.
+    """Sample the shape of Omega (d, d) where few effects or few directions vary between tasks.
 
-    "group_sparse": diag(1 + l_j^2). "low_rank": I + sum_k l_k^2 h_k h_k' / d, h_k standard normal. All l are half-Cauchy, so
-    that each effect or direction is either above the floor of ones or next to nothing.
+    "group_sparse" is diag(1 + l_j^2), and "low_rank" is I + sum_k l_k^2 h_k h_k' / d with standard normal h_k. All l are
+    half-Cauchy (horseshoe), so that each effect or direction is either far above the floor of ones or near it. The shape is
+    scaled so that its diagonal is one on average over every group.
 
     Source: Carvalho, Polson and Scott (2010), Biometrika 97, section 1.2.
     """
     number = d if structure == "group_sparse" else min(MAX_RANK, d)
-    chance = jax.scipy.stats.norm.cdf(numpyro.sample("scales", dist.Normal(0, 1).expand([number])))
-    scale = jnp.tan(0.5 * np.pi * jnp.clip(chance, 0.0, 1 - 1e-6))
+    uniform = jax.scipy.stats.norm.cdf(numpyro.sample("scales", dist.Normal(0, 1).expand([number])))
+    scale = jnp.tan(0.5 * np.pi * jnp.clip(uniform, 0.0, 1 - 1e-6))
     if structure == "group_sparse":
         shape = jnp.diag(1 + scale**2)
     else:
@@ -260,13 +270,13 @@ def _few(structure: str, averages: Array, d: int) -> Array:
 
 
 def _half_normal(name: str, scale: float) -> Array:
-    """Sample a half-normal number by a standard normal one: its logarithm's density is steep above."""
+    """Sample a half-normal number as a function of a standard normal one, because in its logarithm the density is steep."""
     site = numpyro.sample(f"{name}_site", dist.Normal(0, 1))
     return numpyro.deterministic(name, -scale * ndtri(0.5 * ndtr(-site)))
 
 
 def _accuracy(release: EffectsRelease, d: int) -> Accuracy:
-    """Sample how far rows determine effects: a level for every group, effects of their own round it, tasks round these."""
+    """Sample how far rows determine effects: a level for every group, effects around it, and tasks around effects."""
     averages = jnp.asarray(release.averages)
     logit = jnp.log(release.prior.determined) - jnp.log1p(-jnp.asarray(release.prior.determined))
     level = numpyro.sample("level", dist.Normal(logit, 1.5).expand([averages.shape[0]])) @ (averages > 0)
@@ -281,19 +291,23 @@ def _accuracy(release: EffectsRelease, d: int) -> Accuracy:
 def log_likelihood(
     release: EffectsRelease, mu: Array, Omega: Array, accuracy: Accuracy, slopes: Array | None = None
 ) -> Array:
-    """log p(Sigma | mu, Omega, accuracy, slopes), up to a constant."""
-    m, noise, weights = release.num_tasks, release.noise_variance, _weights(release)
+    """Return log p(Sigma | mu, Omega, accuracy, slopes), up to a constant."""
+    m = release.num_tasks
+    noise = release.noise_variance
+    weights = _weights(release)
     centres, covariance = _law_of_messages(release, mu, Omega, accuracy, slopes)
     mean = _mean_of_products(release, centres, covariance)
-    D, d = mean.shape[0], mu.shape[0]
-    # from here on of u over its root mean square length at every node
+    D = mean.shape[0]
+    d = mu.shape[0]
+    # from here on u is divided by its root mean square length at every node
     length = jnp.sqrt((centres**2).sum(axis=1) + jnp.trace(covariance, axis1=1, axis2=2))[:, None]
     centres, covariance = centres / length, covariance / length[..., None] ** 2
     if release.covariates is None:
         Q = _basis(weights, centres, covariance)
     else:
         Q = _basis_given_covariates(release.covariates, weights, centres, covariance)
-    observed, expected = Q.T @ jnp.asarray(release.sigma) @ Q, m * (Q.T @ mean @ Q)
+    observed = Q.T @ jnp.asarray(release.sigma) @ Q
+    expected = m * (Q.T @ mean @ Q)
     c = jnp.einsum("ia,nib->nab", Q[:d], covariance @ Q[:d])
     b = centres @ Q
     outer = b[:, :, None] * b[:, None]
@@ -302,12 +316,12 @@ def log_likelihood(
     # Isserlis: E[u_i^2 u_j^2] = E[u_i^2] E[u_j^2] + mixed
     mixed = 2 * c**2 + 4 * outer * c
     products = square[:, :, None] * square[:, None]
-    # what scaling to length one takes away: u u' - E[u u'] |u|^2, as E|u|^2 = 1; along = Cov(u u', |u|^2)
+    # scaling to length one gives u u' - E[u u'] (|u|^2 - 1) to first order, as E|u|^2 = 1; along = Cov(u u', |u|^2)
     along = 2 * second @ second - 2 * (b**2).sum(axis=1)[:, None, None] * outer
     total = jnp.trace(along, axis1=1, axis2=2)[:, None, None]
     average = jnp.einsum("n,nij->ij", weights, second)
     sizes = jnp.diag(average)
-    # E[u_i u_j]^2 and E[u_i^2] E[u_j^2], which are no chance; given covariates, averages over groups
+    # squares of means, E[u_i u_j]^2 and E[u_i^2] E[u_j^2]; with covariates, averages over groups
     if release.covariates is None:
         squares, of_sizes = average**2, jnp.outer(sizes, sizes)
     else:
@@ -316,9 +330,9 @@ def log_likelihood(
     entries = m * jnp.maximum(variance, 1e-2 * _FLOOR) + noise
     below = np.tril(np.ones((D, D)), -1)
     off_diagonal = -0.5 * (below * ((observed - expected) ** 2 / entries + jnp.log(entries))).sum()
-    # the diagonal, whose entries go together: their sum is m
-    own = jnp.diagonal(along, axis1=1, axis2=2)
-    crossed = square[:, :, None] * own[:, None]
+    # the entries of the diagonal are correlated, as their sum is m
+    along_diagonal = jnp.diagonal(along, axis1=1, axis2=2)
+    crossed = square[:, :, None] * along_diagonal[:, None]
     joint = mixed - crossed - jnp.swapaxes(crossed, 1, 2) + (total + 1) * products
     joint = m * (jnp.einsum("n,nij->ij", weights, joint) - of_sizes) + (2 * noise + _FLOOR * m) * jnp.eye(D)
     root = jnp.linalg.cholesky(joint)
@@ -327,7 +341,7 @@ def log_likelihood(
 
 
 def _weights(release: EffectsRelease) -> Array:
-    """Return the weight of every node, (nodes,): of accuracy, or of groups by covariates and accuracy within each."""
+    """Return the weights of the nodes, (nodes,), which are those of the quadrature over z_i, for every group of tasks."""
     if release.covariates is None:
         return jnp.asarray(_WEIGHTS)
     counts = jnp.asarray(release.covariates.counts)
@@ -337,7 +351,7 @@ def _weights(release: EffectsRelease) -> Array:
 def _law_of_messages(
     release: EffectsRelease, mu: Array, Omega: Array, accuracy: Accuracy, slopes: Array | None = None
 ) -> tuple[Array, Array]:
-    """Means (nodes, D) of u, and the covariances (nodes, d, d) of its first d entries; the others are fixed at a node."""
+    """Return means of u (nodes, D) and covariances of its first d entries (nodes, d, d); the others are fixed at a node."""
     p = accuracy.at_nodes
     if release.covariates is None:
         z = jnp.ones((len(p), 1))
@@ -349,12 +363,12 @@ def _law_of_messages(
     g, v = jnp.asarray(release.effect_size), jnp.asarray(release.prior_variance)
     last = jnp.asarray(release.determined_size) * p @ jnp.asarray(release.averages).T
     centres = jnp.concatenate([g * p * mu, last, z], axis=1)
-    left = jnp.eye(Omega.shape[0]) * (accuracy.errors * v * p * (1 - p) + 1e-9)[:, :, None]
-    return centres, g**2 * (p[:, :, None] * Omega * p[:, None] + left)
+    errors = jnp.eye(Omega.shape[0]) * (accuracy.errors * v * p * (1 - p) + 1e-9)[:, :, None]  # c v diag(p - p^2)
+    return centres, g**2 * (p[:, :, None] * Omega * p[:, None] + errors)
 
 
 def _mean_of_products(release: EffectsRelease, centres: Array, covariance: Array) -> Array:
-    """E[u u' / |u|^2], (D, D), over the points of the law of u."""
+    """Return E[u u' / |u|^2], (D, D), as an average over points of the distribution of u."""
     nodes, d = covariance.shape[:2]
     points = jnp.asarray(_points(d, 1 if release.covariates is None else len(jnp.asarray(release.covariates.counts))))
     u = jnp.einsum("ki,nji->nkj", points, jnp.linalg.cholesky(covariance)) + centres[:, None, :d]
@@ -362,18 +376,19 @@ def _mean_of_products(release: EffectsRelease, centres: Array, covariance: Array
     share = _weights(release)[:, None] / len(points) / ((u**2).sum(axis=-1) + (last**2).sum(axis=1)[:, None])
     flat = u.reshape(-1, d)
     scaled = share.reshape(-1, 1) * flat
-    top, cross = scaled.T @ flat, scaled.reshape(nodes, -1, d).sum(axis=1).T @ last
+    top = scaled.T @ flat
+    cross = scaled.reshape(nodes, -1, d).sum(axis=1).T @ last
     return jnp.block([[top, cross], [cross.T, (last * share.sum(axis=1)[:, None]).T @ last]])
 
 
 @lru_cache
 def _points(d: int, groups: int = 1) -> FloatArray:
-    """Points (K, d) whose mean is zero and whose covariance is the identity, exactly, and that are otherwise normal.
+    """Return points (K, d) of a standard normal distribution with exactly its mean and covariance.
 
-    They are evenly spread (a scrambled sequence of Sobol), which at 128 is as near as several times as many random ones. For
-    several groups of tasks fewer will do, as errors of groups average out.
+    They are evenly spread (a scrambled Sobol sequence), so that 128 are as accurate as several times as many random ones.
+    Several groups of tasks need fewer, because the errors of groups average out.
     """
-    from scipy.stats import norm, qmc  # half a second to import
+    from scipy.stats import norm, qmc  # imported here because it takes half a second
 
     least = _POINTS if groups == 1 else _POINTS // 4
     pairs = int(np.ceil(np.log2(max(least, _POINTS_PER_EFFECT * d) / 2)))
@@ -383,10 +398,11 @@ def _points(d: int, groups: int = 1) -> FloatArray:
 
 
 def _basis(weights: Array, centres: Array, covariance: Array) -> Array:
-    """An orthonormal basis (D, D): last the mean of u, and before it the principal axes of u about that mean."""
-    D, d = centres.shape[1], covariance.shape[1]
+    """Return an orthonormal basis (D, D): the principal axes of u about its mean, and last the direction of the mean."""
+    D = centres.shape[1]
+    d = covariance.shape[1]
     mean = weights @ centres
-    # a reflection that takes the mean to the last axis: its last entry is positive, so that nothing cancels
+    # a reflection that takes the mean to the last axis; the mean's last entry is positive, so that no digits cancel
     v = (mean / jnp.linalg.norm(mean)).at[-1].add(1.0)
     v = v / jnp.linalg.norm(v)
     H = jnp.eye(D) - 2 * jnp.outer(v, v)
@@ -397,8 +413,9 @@ def _basis(weights: Array, centres: Array, covariance: Array) -> Array:
 
 
 def _products_of_means(covariates: CovariateGroups, second: Array) -> tuple[Array, Array]:
-    """Averages over groups of E[u_i u_j | z]^2 and of E[u_i^2 | z] E[u_j^2 | z], of second moments (nodes, D, D)."""
-    D, counts = second.shape[1], jnp.asarray(covariates.counts)
+    """Average E[u_i u_j | z]^2 and E[u_i^2 | z] E[u_j^2 | z] over groups, from second moments (nodes, D, D)."""
+    D = second.shape[1]
+    counts = jnp.asarray(covariates.counts)
     shares = counts / counts.sum()
     means = jnp.einsum("k,gkij->gij", jnp.asarray(_WEIGHTS), second.reshape(len(shares), -1, D, D))
     sizes = jnp.diagonal(means, axis1=1, axis2=2)
@@ -406,32 +423,35 @@ def _products_of_means(covariates: CovariateGroups, second: Array) -> tuple[Arra
 
 
 def _basis_given_covariates(covariates: CovariateGroups, weights: Array, centres: Array, covariance: Array) -> Array:
-    """An orthonormal basis (D, D): last 1 + q axes of what z tells of u, and before them the principal axes of what is left.
+    """Return an orthonormal basis (D, D): the principal axes of u given z, and last the 1 + q axes of E[u | z].
 
-    Entries of A between one axis of what is left and two of what z tells go together as these do in the sum over tasks: not
-    at all, as they are its principal axes.
+    Two entries of A that share an axis of the first kind, and have two different axes of E[u | z], are as correlated as these
+    two are in the sum over tasks. They are not correlated, as the axes are principal axes of that sum.
     """
-    D, d, number = centres.shape[1], covariance.shape[1], jnp.shape(covariates.z)[1]
+    D = centres.shape[1]
+    d = covariance.shape[1]
+    number = jnp.shape(covariates.z)[1]
     counts = jnp.asarray(covariates.counts)
     by_group = jnp.einsum("k,gkj->gj", jnp.asarray(_WEIGHTS), centres.reshape(len(counts), -1, D))
-    told = by_group.T @ ((counts / counts.sum())[:, None] * by_group)
-    V = _principal_axes(told)[:, -number:]
-    apart = centres - jnp.repeat(by_group, len(centres) // len(counts), axis=0)
-    left = (apart.T @ (weights[:, None] * apart)).at[:d, :d].add(jnp.einsum("n,nij->ij", weights, covariance))
-    rest = jnp.eye(D) - V @ V.T
-    # axes of the first kind are last, as their eigenvalues are the largest
-    high = 2 * jnp.trace(left) * (1 + np.arange(number))
-    return _principal_axes(rest @ left @ rest + (V * high) @ V.T)
+    between = by_group.T @ ((counts / counts.sum())[:, None] * by_group)
+    V = _principal_axes(between)[:, -number:]
+    deviations = centres - jnp.repeat(by_group, len(centres) // len(counts), axis=0)
+    average_covariance = jnp.einsum("n,nij->ij", weights, covariance)
+    within = (deviations.T @ (weights[:, None] * deviations)).at[:d, :d].add(average_covariance)
+    complement = jnp.eye(D) - V @ V.T
+    # the axes of E[u | z] get the largest eigenvalues, so that they come last
+    high = 2 * jnp.trace(within) * (1 + np.arange(number))
+    return _principal_axes(complement @ within @ complement + (V * high) @ V.T)
 
 
 @jax.custom_jvp
 def _principal_axes(C: Array) -> Array:
-    """Eigenvectors of a symmetric matrix, as columns, with a derivative where eigenvalues are equal too.
+    """Return the eigenvectors of a symmetric matrix, as columns, with a damped derivative.
 
-    There eigenvectors have none, and what is worked out of them here hardly depends on their choice: the part of the
-    derivative that turns those of nearly equal eigenvalues into each other is damped. Hamiltonian trajectories that follow
-    such a force are as exact as others, for it depends on the position alone, and the kink throws fewer of them off. An
-    optimiser that takes it for the gradient is off by as much as the damping.
+    Eigenvectors of equal eigenvalues have no derivative, and the likelihood here hardly depends on their choice. Therefore
+    the part of the derivative that rotates eigenvectors of nearly equal eigenvalues into each other is damped. Hamiltonian
+    trajectories with such a force remain exact, because it depends on the position alone, and fewer of them diverge. An
+    optimiser that takes it for the gradient errs by the damping.
     """
     vectors: Array = jnp.linalg.eigh(C)[1]
     return vectors

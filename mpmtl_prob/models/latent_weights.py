@@ -1,7 +1,8 @@
-"""The public seat with the weights themselves latent: for the papers' priors, and for fewer tasks than features.
+"""Models of the public seat with latent weights, for the papers' priors and for fewer tasks than features.
 
-``Sigma = W W' + E`` as in :mod:`mpmtl_prob.models.shared_covariance`, but W (d x m) is sampled: m d numbers, for small
-problems. W is known up to a rotation of the tasks, which changes neither ``W W'`` nor the priors here.
+``Sigma = W W' + E`` as in :mod:`mpmtl_prob.models.shared_covariance`, but W (d x m) is sampled. These are m d numbers, so
+that the models suit small problems. W is identified up to a rotation of the tasks, which changes neither ``W W'`` nor the
+priors.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from mpmtl_prob.models.triangles import (
 )
 
 PRIORS = ("matrix_t", "trace_norm", "group_laplace")
-#: From here on Stirling's series, to its second term, is right to 1e-7.
+#: The smallest argument at which Stirling's series with two terms has an error below 1e-7.
 STIRLING = 30.0
 
 
 def unit(observed: Observed, num_tasks: int) -> Array:
-    """A typical size of each row of W in Sigma's eigenbasis, (d, 1): in it coordinates are of order one, log(phi) too."""
+    """Return a typical size of each row of W in Sigma's eigenbasis, (d, 1), as the unit of the sampled coordinates."""
     guess = 1 / (jnp.asarray(observed.precision) + jnp.asarray(observed.noise.precision_floor))  # of A's eigenvalues
     known = jnp.asarray(observed.trace_precision) > 0
     guess = guess * jnp.where(known, observed.trace / jnp.sum(guess), 1.0)
@@ -45,48 +46,53 @@ def unit(observed: Observed, num_tasks: int) -> Array:
 
 
 def log_density_of_log_chi2(a: Array, x: Array) -> Array:
-    """log density of log(chi^2_{2a} / 2a) at x, times the unit sqrt(1 / a) of x, up to a constant.
+    """Return the log density of log(chi^2_{2a} / 2a) at x, times the unit sqrt(1 / a) of x, up to a constant.
 
-    ``a (x - e^x + 1) + log(a^a e^{-a} / Gamma(a)) - log(a) / 2``, in which large numbers cancel where kappa is large: a
-    trajectory that goes there must not find a density made of rounding errors.
+    This is ``a (x - e^x + 1) + log(a^a e^{-a} / Gamma(a)) - log(a) / 2``. Large numbers would cancel in it where kappa is
+    large, and a trajectory would meet rounding errors there. Therefore small x and large a are computed by series.
     """
-    small, near = jnp.minimum(a, STIRLING), jnp.abs(x) < 1e-3
+    small = jnp.minimum(a, STIRLING)
+    near = jnp.abs(x) < 1e-3
     tiny = jnp.where(near, x, 0.0)
-    convex = jnp.where(near, 0.5 * tiny**2 * (1 + tiny / 3 + tiny**2 / 12), jnp.expm1(x) - x)
+    convex = jnp.where(near, 0.5 * tiny**2 * (1 + tiny / 3 + tiny**2 / 12), jnp.expm1(x) - x)  # e^x - 1 - x
     direct = small * jnp.log(small) - small - gammaln(small) - 0.5 * jnp.log(small)
     series = -0.5 * jnp.log(2 * jnp.pi) - 1 / (12 * jnp.maximum(a, STIRLING))  # Stirling's
     return -a * convex + jnp.where(a < STIRLING, direct, series)
 
 
-def shear(Z: Array, tilt: Array, G: Array) -> Array:
-    """N (d, m) from Z, both of order one, if the precision of row i of N is ``I + tilt_i G``; as large a volume as Z.
+def shear(Z: Array, slope: Array, G: Array) -> Array:
+    """Return N (d, m) such that Z is nearly standard normal if row i of N has the precision ``I + slope_i G``.
 
-    Where G is small ``I + tilt_i G = L D L'`` with D near ``diag(exp(tilt_i G_jj))`` and L near ``I + tilt_i G D^{-1}`` below
-    the diagonal: row i of N is ``Z_i D^{-1/2} L^{-1}`` to that order. Where it is large it counts as its logarithm.
+    Where G is small, ``I + slope_i G = L D L'`` with D near ``diag(exp(slope_i G_jj))`` and L near ``I + slope_i G D^{-1}``
+    below the diagonal. To that order, row i of N is ``Z_i D^{-1/2} L^{-1}``. A large G is replaced by its logarithm. The map
+    keeps volumes.
 
     Args:
         Z: (d, m).
-        likelihood_slope: between -1 and 1, of sum 0, (d,).
+        slope: between -1 and 1, of sum 0, (d,).
         G: positive definite, (m, m).
     """
     size = diagonal_of(G)
-    counted = jnp.log1p(size)
-    root = jnp.sqrt(counted / size)
-    scale = jnp.exp(-0.5 * tilt[:, None] * counted)
+    damped = jnp.log1p(size)
+    root = jnp.sqrt(damped / size)
+    scale = jnp.exp(-0.5 * slope[:, None] * damped)
     Y = scale * Z
-    return Y - tilt[:, None] * scale**2 * (Y @ (below_diagonal(G) * root[:, None] * root))
+    return Y - slope[:, None] * scale**2 * (Y @ (below_diagonal(G) * root[:, None] * root))
 
 
 @lru_cache
 def noise_dominated_weights(num_tasks: int) -> Callable[[Observed], None]:
-    """The model of :func:`latent_weights` with the matrix-t prior, in coordinates for a release that says little, m <= d.
+    """Return the model :func:`latent_weights` with the matrix-t prior, in coordinates for a release that is mostly noise.
 
-    For A far smaller than Sigma: the boundary is where it is, and chains that run into it are stuck.
-    ``W = sqrt(Phi) N T^{-1}``, N (d, m) standard normal and ``T T' ~ Wishart_m(kappa + m - d, I)`` by Bartlett: integrating
-    T out gives the matrix t. Of the size of W the trace may be public, and then it is known far better than phi: the
-    coordinate is ``tau = tr(W W')``, and ``log(Phi) = log(tau) - log tr(V V')`` with ``V = N T^{-1}``. The diagonal of T is
-    in units of its typical size, so that kappa can move without it. What the release says of W's directions, the more the
-    larger W's singular values, N follows as :func:`shear` has it: or kappa, which moves these, would be held by all of N.
+    It needs m <= d, and an A far smaller than Sigma: the coordinates do not know the boundary ``A < Sigma``, and chains that
+    reach it are stuck.
+
+    ``W = sqrt(Phi) N T^{-1}``, N (d, m) standard normal and ``T T' ~ Wishart_m(kappa + m - d, I)`` by Bartlett's
+    decomposition; integrating T out gives the matrix t. The trace of W W' may be public, and is then known far better than
+    phi. Therefore the coordinate is ``tau = tr(W W')``, and ``log(Phi) = log(tau) - log tr(V V')`` with ``V = N T^{-1}``. The
+    diagonal of T is in units of its typical size, so that kappa can move alone. The likelihood prefers some directions of W,
+    the more the larger W's singular values are. N follows it by :func:`shear`; otherwise kappa, which moves the singular
+    values, would depend on all of N.
 
     Sites: ``z``, ``z_kappa``, ``Z`` (d, m), ``log_diagonal`` (m,), ``off_diagonal`` (m (m - 1) / 2,); the deterministic
     ``log_phi``, ``kappa``, ``prior_scale`` (d,) and ``A`` (d, d).
@@ -101,23 +107,24 @@ def noise_dominated_weights(num_tasks: int) -> Callable[[Observed], None]:
         kappa = degrees_of_freedom(d)
         df = kappa + m - d - jnp.arange(m, dtype=kappa.dtype)  # of the squared diagonal
         Z = numpyro.sample("Z", dist.ImproperUniform(constraints.real_matrix, (), (d, m)))
-        off = numpyro.sample("off_diagonal", dist.Normal(0.0, 1.0).expand((m * (m - 1) // 2,)).to_event(1))
+        below = numpyro.sample("off_diagonal", dist.Normal(0.0, 1.0).expand((m * (m - 1) // 2,)).to_event(1))
         log_diagonal = numpyro.sample("log_diagonal", dist.ImproperUniform(constraints.real_vector, (), (m,)))
         spread = jnp.sqrt(0.5 / df)
         log_chi = 0.5 * jnp.log(df) + spread * log_diagonal
         numpyro.factor("diagonal", jnp.sum(log_density_of_log_chi2(0.5 * df, 2 * spread * log_diagonal)))
-        T = diagonal(jnp.exp(log_chi)) + strictly_lower(off, m)
+        T = diagonal(jnp.exp(log_chi)) + strictly_lower(below, m)
         inverse = inverse_of_lower(T)
 
         z = numpyro.sample("z", dist.ImproperUniform(constraints.real, (), ()))
-        known = jnp.asarray(observed.trace_precision) > 0
-        center = jnp.where(known, jnp.log(observed.trace), observed.log_phi_mean + jnp.log(float(d * m)))
-        log_tau = center + jnp.where(known, 1 / (observed.trace * jnp.sqrt(observed.trace_precision)), LOG_PHI_SD) * z
+        trace_is_public = jnp.asarray(observed.trace_precision) > 0
+        center = jnp.where(trace_is_public, jnp.log(observed.trace), observed.log_phi_mean + jnp.log(float(d * m)))
+        trace_sd = 1 / (observed.trace * jnp.sqrt(observed.trace_precision))  # relative
+        log_tau = center + jnp.where(trace_is_public, trace_sd, LOG_PHI_SD) * z
         tau = jnp.exp(log_tau)
         shape = inverse @ inverse.T  # V V' is near N shape N', and its trace near d tr(shape)
-        tilt = jnp.asarray(observed.likelihood_slope)
-        steepest = jnp.maximum(jnp.max(jnp.abs(tilt)), 1e-6)  # a multiple of I leans nowhere
-        N = shear(Z, tilt / steepest, steepest * tau / d * shape / jnp.trace(shape))
+        slope = jnp.asarray(observed.likelihood_slope)
+        steepest = jnp.maximum(jnp.max(jnp.abs(slope)), 1e-6)  # the slopes are all zero where Sigma is a multiple of I
+        N = shear(Z, slope / steepest, steepest * tau / d * shape / jnp.trace(shape))
         numpyro.factor("weights", -0.5 * jnp.sum(N**2))
         V = N @ inverse
         size = jnp.sum(V**2)
@@ -127,7 +134,7 @@ def noise_dominated_weights(num_tasks: int) -> Callable[[Observed], None]:
         scaled = jnp.sqrt(tau / size) * V  # W in Sigma's eigenbasis
         W = Q @ scaled
         A = numpyro.deterministic("A", W @ W.T)
-        # no number outside the support, where NUTS turns round
+        # nan outside the support, where NUTS ends a trajectory
         numpyro.factor("release", observed.noise.log_density(A, observed.noise.log_det_rest(scaled), tau))
         known_trace(observed, tau)
 
@@ -136,16 +143,16 @@ def noise_dominated_weights(num_tasks: int) -> Callable[[Observed], None]:
 
 @lru_cache
 def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
-    """The model of m = num_tasks latent weights under one of three priors, all of unknown scale.
+    """Return the model of m = num_tasks latent weights under one of three priors with an unknown scale.
 
-    - "matrix_t": that of :func:`mpmtl_prob.models.shared_covariance.full`, with Omega integrated out:
+    - "matrix_t": the prior of :func:`mpmtl_prob.models.shared_covariance.full`, with Omega integrated out:
       ``p(W) ~ |Phi|^{kappa/2} |Phi + W W'|^{-(m+kappa)/2} Gamma_d((m+kappa)/2) / Gamma_d(kappa/2)``.
     - "trace_norm": ``p(W) = C lambda^{dm} exp(-lambda ||W||_*)``, the papers' low-rank penalty as a prior.
-    - "group_laplace": ``p(W) = prod_j C lambda^m exp(-lambda ||w^j||)``, their group-sparse penalty.
+    - "group_laplace": ``p(W) = prod_j C lambda^m exp(-lambda ||w^j||)``, their group-sparse penalty as a prior.
 
-    Sites: ``z``, ``Z`` (d, m) in :func:`unit`; the deterministic ``log_phi`` and ``A`` (d, d). With "matrix_t" also
-    ``z_kappa``, and the deterministic ``kappa`` and ``prior_scale`` (d,); with the others ``Omega`` (d, d), the covariance
-    with which the prior is a Gaussian at W: ``(W W')^{1/2} / lambda`` and ``diag(||w^j||) / lambda``.
+    Sites: ``z``, ``Z`` (d, m) in units of :func:`unit`; the deterministic ``log_phi`` and ``A`` (d, d). With "matrix_t" also
+    ``z_kappa``, and the deterministic ``kappa`` and ``prior_scale`` (d,). With the others ``Omega`` (d, d), the covariance of
+    the Gaussian that touches the prior at W: ``(W W')^{1/2} / lambda`` and ``diag(||w^j||) / lambda``.
     """
 
     def model(observed: Observed) -> None:
@@ -156,7 +163,7 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
         W = Q @ scaled
         A = numpyro.deterministic("A", W @ W.T)
         trace = jnp.sum(scaled**2)
-        small = scaled @ scaled.T if d <= m else scaled.T @ scaled  # the eigenvalues of A that are not zero
+        small = scaled @ scaled.T if d <= m else scaled.T @ scaled  # has the eigenvalues of A that are not zero
         numpyro.factor("release", observed.noise.log_density(A, log_det_rest, trace) + log_jacobian)
         known_trace(observed, trace)
         if prior == "matrix_t":
@@ -171,17 +178,18 @@ def latent_weights(num_tasks: int, prior: str) -> Callable[[Observed], None]:
             return
         z = numpyro.sample("z", dist.Normal(0.0, 1.0))
         log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
-        # a weight of variance phi has lambda = sqrt(m / phi), for a row of the group Laplace; the trace norm alike
+        # in the group Laplace, weights of variance phi have lambda = sqrt(m / phi), nearly; the trace norm is scaled alike
         log_lambda = 0.5 * (jnp.log(float(m)) - log_phi)
         if prior == "trace_norm":
             jitter = 1e-12 * trace * jnp.eye(len(small))
-            root, U = jnp.linalg.eigh(small + jitter)
-            root = jnp.sqrt(jnp.maximum(root, 0.0))
+            eigenvalues, U = jnp.linalg.eigh(small + jitter)
+            root = jnp.sqrt(jnp.maximum(eigenvalues, 0.0))
             norm = jnp.sum(root)
             omega = (Q @ U * root) @ (Q @ U).T if d <= m else (W @ U / root) @ (W @ U).T
         else:
             rows = jnp.sqrt(diagonal_of(A))
-            norm, omega = jnp.sum(rows), jnp.diag(rows)
+            norm = jnp.sum(rows)
+            omega = jnp.diag(rows)
         numpyro.deterministic("Omega", omega * jnp.exp(-log_lambda))
         numpyro.factor("prior", d * m * log_lambda - jnp.exp(log_lambda) * norm)
 

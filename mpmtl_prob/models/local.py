@@ -1,8 +1,9 @@
-"""Local coordinates: w_i = mu_i + L_i z_i, in which every task's weights are nearly standard normal.
+"""Local coordinates w_i = mu_i + L_i z_i, in which every task's weights are nearly standard normal (a reparametrisation).
 
-A normal prior of precision ``(rate / sigma)^2 C`` stands in for the penalty, C from a quadratic that touches it from above;
-``L_i L_i' = (X_i'X_i / sigma^2 + (rate / sigma)^2 C)^{-1}`` and mu_i is the posterior mean under it. Both move with rate and
-sigma: where a task's rows say nothing, w_i shrinks with the prior, and there is no funnel between rate and W.
+A normal prior of precision ``(rate / sigma)^2 C`` replaces the penalty, where C comes from a quadratic that touches the
+penalty from above. Then ``L_i L_i' = (X_i'X_i / sigma^2 + (rate / sigma)^2 C)^{-1}``, and mu_i is the posterior mean under
+that prior. Both depend on rate and sigma. Therefore w_i shrinks with the prior where a task has few rows, and there is no
+funnel between rate and W.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mpmtl_prob._util.hidden_arrays import shown
 
 
 class LocalCoordinates(NamedTuple):
-    """The basis B_i of every task in which X_i'X_i and C are both diagonal. Leaves are traced arrays."""
+    """Basis B_i of every task in which X_i'X_i and C are both diagonal. Leaves are traced arrays."""
 
     basis: ArrayLike  #: B_i, with B_i'C B_i = I, (m, d, d)
     inverse: ArrayLike  #: B_i^{-1} = B_i'C, (m, d, d)
@@ -35,14 +36,17 @@ class LocalCoordinates(NamedTuple):
         return shown(self)
 
     def sample(self, name: str, law: dist.Distribution, rate: Array, sigma: Array) -> Array:
-        """The site ``name`` of that law, sampled as ``{name}_local`` (d, m) and recorded as a deterministic."""
+        """Sample a matrix W (d, m) from a prior in local coordinates.
+
+        Sites: ``{name}_local`` (d, m) and the deterministic ``name`` (d, m).
+        """
         transform = self.at(rate, sigma)
-        # validation would ask whether z is a real matrix, and it is
+        # z is a real matrix by construction, so that it needs no validation
         z = numpyro.sample(f"{name}_local", dist.TransformedDistribution(law, transform.inv, validate_args=False))
         return numpyro.deterministic(name, transform(z))
 
     def at(self, rate: ArrayLike, sigma: ArrayLike) -> TaskAffine:
-        """z to W at these values of the hyper-parameters."""
+        """Return the transform from z to W at these values of the hyper-parameters."""
         precision = jnp.asarray(self.gain) / sigma**2 + (rate / sigma) ** 2
         mean = jnp.asarray(self.projected) / (sigma**2 * precision)
         basis, inverse = jnp.asarray(self.basis), jnp.asarray(self.inverse)
@@ -65,13 +69,13 @@ def local_coordinates(xx: FloatArray, xy: FloatArray, prior_precision: FloatArra
 
 
 class TaskAffine(Transform):
-    """z (d, m) to W with columns w_i = basis_i (mean_i + scale_i * z_i).
+    """Transform from z (d, m) to W with columns w_i = basis_i (mean_i + scale_i * z_i).
 
     Args:
         mean: (m, d).
         scale: > 0, (m, d).
         basis: (m, d, d).
-        inverse: of every basis, (m, d, d).
+        inverse: inverse of every basis, (m, d, d).
         log_det: sum of log|det basis_i|.
     """
 
@@ -79,7 +83,11 @@ class TaskAffine(Transform):
     codomain = constraints.real_matrix
 
     def __init__(self, mean: Array, scale: Array, basis: Array, inverse: Array, log_det: Array) -> None:
-        self.mean, self.scale, self.basis, self.inverse, self.log_det = mean, scale, basis, inverse, log_det
+        self.mean = mean
+        self.scale = scale
+        self.basis = basis
+        self.inverse = inverse
+        self.log_det = log_det
 
     def __call__(self, x: ArrayLike) -> Array:
         return jnp.einsum("tij,...jt->...it", self.basis, self.mean.T + self.scale.T * x)

@@ -1,8 +1,8 @@
-"""The noise of a release as the public seat reads it: a likelihood of A, and coordinates in which A may be anything.
+"""Likelihood of A given a release ``Sigma = A + E``, by the distribution of the noise E.
 
-``Sigma = A + E``. Of Wishart noise ``Sigma - A`` is positive definite, so that Sigma bounds A from above; Gaussian noise
-leaves A any positive definite matrix, and Sigma itself may be indefinite. All that a model has to know of the law of E is
-here: models that ask for it in these words run on either, and each is compiled for one.
+With Wishart noise ``Sigma - A`` is positive definite, so that Sigma bounds A from above. With Gaussian noise every positive
+definite A is possible, and Sigma itself may be indefinite. :class:`NoisyRelease` has all that a model needs from the
+distribution of E, so that models run with either; they are compiled for each.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from mpmtl_prob.privacy.mechanisms import Gaussian, GaussianShares, MatrixMechan
 
 
 class NoisyRelease(Protocol):
-    """A release and the law of its noise. Its leaves are traced arrays."""
+    """Release and the distribution of its noise. Its leaves are traced arrays."""
 
     @property
     def sd(self) -> ArrayLike | None:
-        """Standard deviation of an entry of E off the diagonal, for any positive definite A; None where Sigma bounds A."""
+        """Standard deviation of an entry of E off the diagonal; None where Sigma bounds A."""
 
     @property
     def precision_floor(self) -> ArrayLike:
@@ -37,36 +37,37 @@ class NoisyRelease(Protocol):
 
     @property
     def likelihood_slope(self) -> FloatArray:
-        """Return what Sigma adds to the precision of a weight along each of its eigenvectors where A is small, (d,).
+        """Return the precision that Sigma adds to a weight along each of its eigenvectors where A is small, (d,).
 
-        ``-2 d log p(Sigma | A) / dA`` there. Chains take their coordinates from it; what they find does not depend on it.
+        It is ``-2 d log p(Sigma | A) / dA`` at A = 0. Chains use it for their coordinates, and the posterior does not depend
+        on it.
         """
 
     def weights(self, Z: Array) -> tuple[Array, Array | float, Array | float]:
-        """Any Z (d, m) to a W in the eigenbasis of Sigma whose ``W W'`` the noise allows, one to one.
+        """Map any Z (d, m), one to one, to a W in the eigenbasis of Sigma for which ``W W'`` is possible.
 
         Returns:
             W, ``log|dW/dZ|`` up to a constant, and :meth:`log_det_rest` of W.
         """
 
     def log_det_rest(self, W: Array) -> Array | float:
-        """``log|Sigma - W W'| - log|Sigma|`` of W in the eigenbasis of Sigma; no number where the noise allows no such W."""
+        """Return ``log|Sigma - W W'| - log|Sigma|`` for W in the eigenbasis of Sigma; nan where such a W is impossible."""
 
     def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
-        """log p(Sigma | A) up to a constant.
+        """Return log p(Sigma | A) up to a constant.
 
         Args:
             A: in the features' basis, (d, d).
-            log_det_rest: ``log|Sigma - A|`` up to a constant, which only a law with a boundary there reads.
-            trace: tr(A), where there is a way to it that costs less than A.
+            log_det_rest: ``log|Sigma - A|`` up to a constant, which is used only where Sigma bounds A.
+            trace: tr(A), where it is known without A; default: computed from A.
         """
 
     def sampling_distribution(self, A: Array) -> Distribution:
-        """The law of Sigma where A is (d, d)."""
+        """Return the distribution of Sigma given A (d, d)."""
 
 
 class WishartNoise(NamedTuple):
-    """``Sigma - A ~ Wishart(df, scale I)``, on ``0 < A < Sigma``."""
+    """Wishart noise: ``Sigma - A ~ Wishart(df, scale I)``, on ``0 < A < Sigma``."""
 
     precision_floor: ArrayLike  #: eigenvalues of Sigma^{-1}, descending: ``A < Sigma`` is ``A^{-1} > Sigma^{-1}``, (d,)
     df: ArrayLike  #: degrees of freedom, at least d + 1
@@ -78,7 +79,7 @@ class WishartNoise(NamedTuple):
 
     @property
     def sd(self) -> None:
-        """Sigma bounds A."""
+        """None, because Sigma bounds A."""
         return None
 
     @property
@@ -87,33 +88,33 @@ class WishartNoise(NamedTuple):
         return (np.asarray(self.df) - np.size(self.precision_floor) - 1) * np.asarray(self.precision_floor) - self.rate
 
     def weights(self, Z: Array) -> tuple[Array, Array, Array]:
-        """By :func:`contraction`."""
+        """Map Z to W by :func:`contraction`."""
         size = jnp.sqrt(jnp.asarray(self.precision_floor))[:, None]
         Y, log_jacobian, log_det_rest = contraction(size * Z)
         return Y / size, log_jacobian, log_det_rest
 
     def log_det_rest(self, W: Array) -> Array:
-        """``|Sigma - W W'| = |Sigma| |I - W' Sigma^{-1} W|``."""
+        """Return log|I - W' Sigma^{-1} W|, as ``|Sigma - W W'| = |Sigma| |I - W' Sigma^{-1} W|``."""
         inner = jnp.eye(W.shape[1], dtype=W.dtype) - (W * jnp.asarray(self.precision_floor)[:, None]).T @ W
         return log_det(cholesky(inner))
 
     def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
-        """Compute the log density of ``E = Sigma - A``."""
+        """Return the log density of ``E = Sigma - A``, without terms of Sigma alone."""
         d = len(A)
         trace = jnp.trace(A) if trace is None else trace
         return 0.5 * ((jnp.asarray(self.df) - d - 1) * log_det_rest + trace * self.rate)
 
     def sampling_distribution(self, A: Array) -> ShiftedWishart:
-        """The same as a law of Sigma."""
-        # validation would decompose Sigma - A once more; the density is -inf outside its support anyway
+        """Return Sigma's distribution, a Wishart distribution that is shifted by A."""
+        # validation would decompose Sigma - A once more, and the density is -inf outside the support anyway
         return ShiftedWishart(A, self.df, 1 / self.rate, validate_args=False)
 
 
 class GaussianNoise(NamedTuple):
-    """``Sigma - A`` symmetric, N(0, sd^2) off the diagonal and N(0, 2 sd^2) on it, on ``A > 0``."""
+    """Gaussian noise: ``Sigma - A`` symmetric, N(0, sd^2) off the diagonal and N(0, 2 sd^2) on it, on ``A > 0``."""
 
     sigma: ArrayLike  #: Sigma, (d, d)
-    sd: ArrayLike  #: sigma of the noise
+    sd: ArrayLike  #: sd of an entry of the noise off the diagonal
 
     @classmethod
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -121,35 +122,38 @@ class GaussianNoise(NamedTuple):
 
     @property
     def precision_floor(self) -> ArrayLike:
-        """Nothing bounds A from above."""
+        """Zeros, because A has no upper bound."""
         return np.zeros(np.shape(self.sigma)[0])
 
     @property
     def likelihood_slope(self) -> FloatArray:
-        """Return the slope of the squares."""
+        """Return the slope of the squared residuals."""
         return -np.linalg.eigvalsh(self.sigma) / np.square(self.sd)
 
     def weights(self, Z: Array) -> tuple[Array, float, float]:
-        """Z itself."""
+        """Return Z itself, because every W is possible."""
         return Z, 0.0, 0.0
 
     def log_det_rest(self, W: Array) -> float:
-        """There is no boundary."""
+        """Return zero, because A has no upper bound."""
         return 0.0
 
     def log_density(self, A: Array, log_det_rest: Array | float, trace: Array | None = None) -> Array:
-        """Over the d (d + 1) / 2 free entries: the squares of all d^2 count those off the diagonal twice."""
+        """Return the log density of the d (d + 1) / 2 free entries of E.
+
+        The sum of all d^2 squares counts entries off the diagonal twice, and those have half the variance.
+        """
         squares = jnp.sum(jnp.square(jnp.asarray(self.sigma) - A))
         return -squares / (4 * jnp.square(jnp.asarray(self.sd)))
 
     def sampling_distribution(self, A: Array) -> ShiftedGaussian:
-        """The same as a law of Sigma."""
+        """Return Sigma's distribution, a Gaussian one that is shifted by A."""
         return ShiftedGaussian(A, self.sd, validate_args=False)
 
 
 @singledispatch
 def of_law(law: MatrixMechanism, sigma: FloatArray) -> NoisyRelease:
-    """A release Sigma (d, d) and the law of its noise, as models read them; ``of_law.register`` adds a law.
+    """Return a release Sigma (d, d) with the distribution of its noise, for models; ``of_law.register`` adds a mechanism.
 
     Raises:
         ValueError: noise without a known density.
@@ -173,14 +177,18 @@ def _(law: GaussianShares, sigma: FloatArray) -> GaussianNoise:
 
 
 def contraction(Z: Array) -> tuple[Array, Array, Array]:
-    """Any Z (d, m) to a Y (d, m) with ``Y Y' < I``, one to one: Y, ``log|dY/dZ|`` and ``log|I - Y Y'|``.
+    """Map any Z (d, m), one to one, to a Y (d, m) with ``Y Y' < I``.
 
-    ``Y = Z C'^{-1}`` with ``C C' = I + Z'Z``, of the smaller of the two sizes (else the same of Z').
+    ``Y = Z C'^{-1}`` with ``C C' = I + Z'Z``, if m is at most d; otherwise the transposed map.
 
-    ``dZ ~ |Z'Z|^{(d-m-1)/2} d(Z'Z)`` beside a rotation that Z and Y share; ``Y'Y = I - (C'C)^{-1}``, and the Jacobians of
-    ``C C'`` and ``C'C`` in C are ``2^m prod_j C_jj^{m-j+1}`` and ``2^m prod_j C_jj^j``, j = 1..m.
+    For the Jacobian, ``dZ ~ |Z'Z|^{(d-m-1)/2} d(Z'Z) dH`` with an orthonormal frame H that Z and Y share,
+    ``Y'Y = I - (C'C)^{-1}``, and the Jacobians of ``C C'`` and ``C'C`` in C are ``2^m prod_j C_jj^{m-j+1}`` and
+    ``2^m prod_j C_jj^j``, j = 1..m.
 
-    Source of the last: Muirhead (1982), Aspects of Multivariate Statistical Theory, theorems 2.1.9 and 2.1.14.
+    Returns:
+        Y, ``log|dY/dZ|`` and ``log|I - Y Y'|``.
+
+    Source: Muirhead (1982), Aspects of Multivariate Statistical Theory, theorems 2.1.9 and 2.1.14, for the Jacobians.
     """
     d, m = Z.shape
     if d < m:

@@ -1,4 +1,4 @@
-"""The integral of exp(-||W||_*) over d x m matrices, in closed form.
+"""Integral of exp(-||W||_*) over d x m matrices, in closed form, by which the trace norm's prior is normalised.
 
 With k = min(d, m), n = max(d, m) and q = n - k, singular values turn the integral into
 
@@ -20,12 +20,12 @@ from math import comb
 import numpy as np
 from scipy.special import gammaln, multigammaln
 
-_DIGITS = 40  # that must survive the cancellation; elimination loses about four a row
+_DIGITS = 40  # digits of the result; elimination loses about four more in every row
 
 
 @lru_cache(maxsize=256)
 def log_trace_norm_integral(d: int, m: int) -> float:
-    """log of the integral of exp(-||W||_*) over all d x m matrices W."""
+    """Return the log of the integral of exp(-||W||_*) over all d x m matrices W."""
     k, n = sorted((d, m))
     log_constant = k * np.log(2) + 0.5 * k * (n + k) * np.log(np.pi) - multigammaln(n / 2, k) - multigammaln(k / 2, k)
     return float(log_constant + _log_singular_value_integral(k, n - k))
@@ -33,13 +33,15 @@ def log_trace_norm_integral(d: int, m: int) -> float:
 
 @lru_cache(maxsize=256)
 def acceptance_rate(d: int, m: int) -> float:
-    """Share of Wishart proposals that the trace norm's rejection sampler accepts.
+    """Return the share of Wishart proposals that the trace norm's rejection sampler accepts.
 
-    The mean of prod_{i<j} (h_i + h_j) k / (2 tr H) over the Wishart law of H: its integral against |H|^q e^{-tr H} is known
-    from :func:`log_trace_norm_integral`, the law's own is Selberg's, and the trace is independent of the shape.
+    It is the mean of prod_{i<j} (h_i + h_j) k / (2 tr H) over the Wishart distribution of H. The integral of the product
+    against |H|^q e^{-tr H} follows from :func:`log_trace_norm_integral`, that of |H|^q e^{-tr H} alone is Selberg's, and
+    tr H is independent of H / tr H.
     """
     k, n = sorted((d, m))
-    q, pairs = n - k, k * (k - 1) // 2
+    q = n - k
+    pairs = k * (k - 1) // 2
     j = np.arange(k)
     selberg = np.sum(gammaln(1 + (j + 1) / 2) + gammaln(q + 1 + j / 2)) - k * gammaln(1.5) - gammaln(k + 1)
     trace = k * (q + 1) + pairs  # the Wishart's trace is Gamma with this shape
@@ -48,10 +50,10 @@ def acceptance_rate(d: int, m: int) -> float:
 
 
 def _log_singular_value_integral(k: int, q: int) -> float:
-    """log of int_{s_1 < ... < s_k} prod s_i^q e^{-s_i} prod_{i<j} (s_j^2 - s_i^2) ds.
+    """Return the log of int_{s_1 < ... < s_k} prod s_i^q e^{-s_i} prod_{i<j} (s_j^2 - s_i^2) ds.
 
-    The Pfaffian by skew elimination, in decimal arithmetic. No pivoting: leading Pfaffians are integrals too, of fewer
-    singular values, and positive.
+    The Pfaffian is computed by skew elimination in decimal arithmetic. No pivoting is needed, because the leading Pfaffians
+    are integrals over fewer singular values, and so positive.
     """
     with localcontext() as context:
         context.prec = _DIGITS + 4 * k
@@ -73,8 +75,11 @@ def _log_singular_value_integral(k: int, q: int) -> float:
 
 
 def _pair(a: int, b: int) -> Decimal:
-    """int int_{x<y} (x^{a-1} y^{b-1} - x^{b-1} y^{a-1}) e^{-x-y} / (Gamma(a) Gamma(b))."""
-    # P(X < Y) - P(X > Y) for X ~ Gamma(a), Y ~ Gamma(b): in a + b - 1 tosses of a coin, at least a heads or fewer
+    """Return int int_{x<y} (x^{a-1} y^{b-1} - x^{b-1} y^{a-1}) e^{-x-y} / (Gamma(a) Gamma(b)).
+
+    This is P(X < Y) - P(X > Y) for X ~ Gamma(a) and Y ~ Gamma(b). X < Y has the probability of at least a heads in a + b - 1
+    tosses of a fair coin.
+    """
     tosses = a + b - 1
     heads = term = comb(tosses, a)
     for i in range(a, tosses):

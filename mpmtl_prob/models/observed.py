@@ -1,4 +1,4 @@
-"""A release ``Sigma = A + E`` as the models read it: what it shows of A, and along which axes."""
+"""Release ``Sigma = A + E`` prepared for the models: how precisely it determines A, and along which axes."""
 
 from __future__ import annotations
 
@@ -11,61 +11,60 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.models.noise import NoisyRelease, of_law
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism
 
-#: Prior sd of log(phi): phi, the typical variance of one weight, is known up to a factor of 50 either way.
+#: Prior sd of log(phi). The typical variance phi of one weight is so known up to a factor of 50 either way, with 95 %.
 LOG_PHI_SD = 2.0
 
 
 class Visible(NamedTuple):
-    """Part of L in ``A = Q L L' Q'`` that Sigma shows."""
+    """Estimate of L in ``A = Q L L' Q'`` from Sigma, and its precision."""
 
     basis: ArrayLike  #: Q, orthogonal, (d, d)
-    information: ArrayLike  #: on log L_jj^2, (d,)
-    log_size: ArrayLike  #: of L_jj^2, where there is information, (d,)
-    products: ArrayLike  #: L_kj L_jj, zero where nothing is known of L_jj, (d, d)
+    information: ArrayLike  #: precision of log L_jj^2, (d,)
+    log_size: ArrayLike  #: log L_jj^2, where there is information, (d,)
+    products: ArrayLike  #: L_kj L_jj, zero where Sigma does not determine L_jj, (d, d)
 
 
 class Free(NamedTuple):
-    """A release whose noise leaves A any positive definite matrix."""
+    """Release whose noise is possible for every positive definite A."""
 
-    sd: ArrayLike  #: of an entry of E off the diagonal; on it, sqrt(2) times as much
-    features: Visible  #: in an order of the features
-    directions: Visible  #: along Sigma's eigenvectors
+    sd: ArrayLike  #: sd of an entry of E off the diagonal; on it, sqrt(2) times as much
+    features: Visible  #: estimate of A with the features in an order
+    directions: Visible  #: estimate of A along Sigma's eigenvectors
 
 
 class Axes(NamedTuple):
-    """Bounds of A along orthogonal axes by a Sigma that bounds A, the best shown last."""
+    """Bounds on A along orthogonal axes where Sigma bounds A, in ascending order of how well Sigma determines A."""
 
     basis: ArrayLike  #: the axes, columns, (d, d)
-    log_precision: ArrayLike  #: typical size of log P along each, (d,)
+    log_precision: ArrayLike  #: typical log P along each axis, (d,)
     noise_dominance: ArrayLike  #: as :attr:`Observed.noise_dominance`, (d,)
     floor: ArrayLike  #: Sigma^{-1} in this basis, (d, d)
 
 
 class Observed(NamedTuple):
-    """A release as the models read it; its directions are the eigenvectors of Sigma, the best shown last.
+    """Release as the models read it. Its directions are the eigenvectors of Sigma by ascending eigenvalue.
 
-    Leaves are traced arrays. What follows from them alone is here: in a model it would be worked out at every step.
+    Leaves are traced arrays. Whatever depends on the release alone is computed here once; a model would compute it at every
+    step.
     """
 
     eigenvectors: ArrayLike  #: of Sigma, by ascending eigenvalue, columns, (d, d)
-    noise: NoisyRelease  #: the release and the law of its noise
+    noise: NoisyRelease  #: the release and the distribution of its noise
     num_tasks: ArrayLike  #: m
     per_task: ArrayLike  #: 1 / m
     log_phi_mean: ArrayLike  #: prior mean of log(phi)
-    log_phi_sd: ArrayLike  #: of log(phi), roughly, beside what is public of tr(A)
-    log_phi_follows: ArrayLike  #: by how much of it log(phi) follows log tr(A); 0 where that is not public
-    trace: ArrayLike  #: tr(A) where it is public, as with directions; else any number
+    log_phi_sd: ArrayLike  #: rough sd of log(phi) given tr(A), where that is public
+    log_phi_follows: ArrayLike  #: slope of the mean of log(phi) in log tr(A); 0 where tr(A) is not public
+    trace: ArrayLike  #: tr(A) where it is public, as it is with directions; otherwise any number
     log_trace: ArrayLike  #: its logarithm
-    trace_precision: ArrayLike  #: how well tr(A) is known, 1 / sd^2; 0 where it is not
+    trace_precision: ArrayLike  #: 1 / sd^2 of tr(A); 0 where it is not public
     precision: ArrayLike  #: typical size of P in each direction, (d,)
     log_precision: ArrayLike  #: its logarithm, (d,)
-    noise_dominance: ArrayLike  #: from 1 where the noise hides what A has in that direction to 0 where it shows, (d,)
-    likelihood_slope: (
-        ArrayLike  #: what Sigma adds to the precision of a weight along each eigenvector, less the mean of all, (d,)
-    )
-    axes: Axes  #: features where what Sigma shows lies along them, or where it shows nothing; else its eigenvectors
-    noise_precision: ArrayLike  #: of an entry of E off the diagonal, roughly
-    noise_mean: ArrayLike  #: of an eigenvalue of E, the mean of all; 0 of noise that does not bound A
+    noise_dominance: ArrayLike  #: from 1 where noise dominates a direction to 0 where Sigma determines A, (d,)
+    likelihood_slope: ArrayLike  #: precision that Sigma adds to a weight along each eigenvector, less their mean, (d,)
+    axes: Axes  #: the features, if Sigma is nearly diagonal or mostly noise; otherwise its eigenvectors
+    noise_precision: ArrayLike  #: rough precision of an entry of E off the diagonal
+    noise_mean: ArrayLike  #: mean eigenvalue of E; 0 for noise that does not bound A
     free: Free | None  #: None where Sigma bounds A
 
 
@@ -82,11 +81,11 @@ def observe(
 
     Args:
         sigma: the release, (d, d).
-        law: of its noise.
+        law: the mechanism of its noise.
         num_tasks: m.
         phi: prior median of the variance of one weight.
         trace: tr(A), if public.
-        trace_sd: relative sd with which tr(A) is taken to be known.
+        trace_sd: relative sd of the public tr(A).
 
     Raises:
         ValueError: noise without a known density.
@@ -97,27 +96,29 @@ def observe(
 
     def along(basis: FloatArray) -> Axes:
         basis = basis[:, np.argsort(np.diagonal(basis.T @ sigma @ basis))]
-        clear = np.diagonal(basis.T @ (sigma - law.mean) @ basis)
-        signal = np.clip(clear, 0.0, trace)  # no direction has more than all of A
+        without_mean = np.diagonal(basis.T @ (sigma - law.mean) @ basis)
+        signal = np.clip(without_mean, 0.0, trace)  # A has no more than tr(A) along an axis
         hidden = 1 / (1 + (signal / (2 * law.operator_norm)) ** 4)
-        # where the noise hides A, what the prior says, or less if that would show
+        # where noise dominates, A is as the prior expects, but no larger than the noise, or Sigma would show it
         guess = (1 - hidden) * signal + hidden * min(num_tasks * phi, law.operator_norm)
         inverse_sigma = basis.T @ bound @ basis
         floor = np.diagonal(inverse_sigma)
         return Axes(basis, np.log(np.maximum(1 / guess, floor / 0.9) - floor), hidden, inverse_sigma)
 
     directions = along(eigenvectors)
-    precision, hidden = np.exp(directions.log_precision), np.asarray(directions.noise_dominance)
+    precision = np.exp(directions.log_precision)
+    hidden = np.asarray(directions.noise_dominance)
     shown = (eigenvectors * (1 - hidden) * (eigenvalues - np.diagonal(law.mean))) @ eigenvectors.T
     by_feature = hidden.min() > 0.5 or np.sum(np.diagonal(shown) ** 2) > 0.5 * np.sum(shown**2)
     free = None
     if noise.sd is not None:
         rotated = _shown(np.diag(eigenvalues), noise.sd)
         free = Free(noise.sd, _shown(sigma, noise.sd), rotated._replace(basis=eigenvectors @ rotated.basis))
-    known, size = (0.0, 1.0) if trace is None else (trace_sd**-2, trace)
-    # what is shown leaves this share of tr(A) to what is hidden, which alone moves with phi
+    # of log tr(A); zero where it is not public, with any trace
+    log_trace_precision, size = (0.0, 1.0) if trace is None else (trace_sd**-2, trace)
+    # the share of tr(A) in directions where noise dominates; only these follow phi
     share = np.clip(1 - np.sum((1 - hidden) / (precision + noise.precision_floor)) / size, 0.0, 1.0)
-    log_phi_precision = LOG_PHI_SD**-2 + share**2 * known
+    log_phi_precision = LOG_PHI_SD**-2 + share**2 * log_trace_precision
     return Observed(
         eigenvectors=eigenvectors,
         noise=noise,
@@ -125,10 +126,10 @@ def observe(
         per_task=1 / num_tasks,
         log_phi_mean=np.log(phi),
         log_phi_sd=log_phi_precision**-0.5,
-        log_phi_follows=share * known / log_phi_precision,
+        log_phi_follows=share * log_trace_precision / log_phi_precision,
         trace=size,
         log_trace=np.log(size),
-        trace_precision=known / size**2,
+        trace_precision=log_trace_precision / size**2,
         precision=precision,
         log_precision=np.log(precision),
         noise_dominance=hidden,
@@ -141,18 +142,29 @@ def observe(
 
 
 def _shown(sigma: FloatArray, sd: ArrayLike) -> Visible:
-    """The Cholesky factor of what noise leaves of Sigma, largest first."""
-    rest, d, unit = np.array(sigma), len(sigma), np.sqrt(2) * float(np.asarray(sd))
-    order, left = [], list(range(d))
-    information, log_size, products = np.zeros(d), np.zeros(d), np.zeros((d, d))
+    """Estimate the Cholesky factor of A from Sigma, by elimination with the largest pivot first.
+
+    Args:
+        sigma: the release, (d, d).
+        sd: sd of the noise off the diagonal.
+    """
+    d = len(sigma)
+    schur = np.array(sigma)
+    unit = np.sqrt(2) * float(np.asarray(sd))  # sd of the noise on the diagonal
+    order = []
+    remaining = list(range(d))
+    information = np.zeros(d)
+    log_size = np.zeros(d)
+    products = np.zeros((d, d))
     for j in range(d):
-        k = max(left, key=lambda i: rest[i, i])
-        left.remove(k)
+        k = max(remaining, key=lambda i: schur[i, i])
+        remaining.remove(k)
         order.append(k)
-        size = max(rest[k, k], 0.1 * unit)
+        size = max(schur[k, k], 0.1 * unit)
         ratio = size / unit
-        share = 1 / (1 + ratio**-4.0)  # of what an entry shows; below the noise, nothing
-        information[j], log_size[j] = share * ratio**2, np.log(size)
-        products[:, j] = share * rest[:, k]
-        rest = rest - share * np.outer(rest[:, k], rest[:, k]) / size
+        share = 1 / (1 + ratio**-4.0)  # goes to 0 where a pivot is below the noise
+        information[j] = share * ratio**2
+        log_size[j] = np.log(size)
+        products[:, j] = share * schur[:, k]
+        schur = schur - share * np.outer(schur[:, k], schur[:, k]) / size
     return Visible(np.eye(d)[:, order], information, log_size, products[order])

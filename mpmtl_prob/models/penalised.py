@@ -1,4 +1,4 @@
-"""The curator's seat: the penalised multi-task regressions as priors on W (d x m), all rows in sight.
+"""Models of the curator's seat: penalised multi-task regressions as priors on W (d x m), given the rows of all tasks.
 
     y_i ~ N(X_i w_i, sigma^2 I),   p(W | sigma) ~ exp(-(rate / sigma) g(W)),   rate, sigma log-normal or known
 
@@ -30,7 +30,7 @@ from mpmtl_prob.models.priors import EntrywiseLaplace, GroupLaplace, PenaltyPrio
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.single_task import conjugate
 
-#: Prior sd of log(rate) and log(sigma) where they are learnt, a factor of 7 either way.
+#: Prior sd of log(rate) and log(sigma) where they are learnt, which allows a factor of 7 either way with 95 %.
 LOG_SD = 1.0
 
 #: Default share of the prior's scale over which its kinks are rounded.
@@ -42,34 +42,34 @@ Positive = float | tuple[float, float] | None
 
 
 class Known(NamedTuple):
-    """A hyper-parameter that is given."""
+    """Hyper-parameter with a fixed value."""
 
     value: ArrayLike
 
 
 class Learnt(NamedTuple):
-    """A hyper-parameter with a log-normal prior."""
+    """Hyper-parameter with a log-normal prior."""
 
     median: ArrayLike
     log_sd: ArrayLike
 
 
 class Part(NamedTuple):
-    """One penalised matrix: W itself, or P or Q of W = P + Q."""
+    """Settings of one penalised matrix: W itself, or P or Q of W = P + Q."""
 
     rate: Known | Learnt
-    smoothing: Any  #: of the prior's gradient, as a share of its scale; None for the plain gradient
-    local: LocalCoordinates | None  #: in which it is sampled
+    smoothing: Any  #: smoothing of the prior's gradient, as a share of its scale; None for the plain gradient
+    local: LocalCoordinates | None  #: coordinates in which the matrix is sampled; None for its entries
 
     def __repr__(self) -> str:
         return shown(self)
 
 
 class ReleasedMoments(NamedTuple):
-    """A release as the models read it: Sigma^(1:T) and what is known of the messages behind it."""
+    """Release as the models read it: Sigma^(1:T), and how its messages were bounded."""
 
     sigma: Any  #: (T, d, d)
-    noise: tuple[NoisyRelease, ...]  #: of every round
+    noise: tuple[NoisyRelease, ...]  #: the noise of every round
     clip: ArrayLike  #: K
     direction: ArrayLike  #: whether messages have length K exactly
     coordinates: ArrayLike  #: messages are w_i / coordinates_i, (m, d)
@@ -79,7 +79,7 @@ class ReleasedMoments(NamedTuple):
 
 
 class ObservedTasks(NamedTuple):
-    """Rows of all tasks as the models read them, around a rough estimate. Leaves are traced arrays."""
+    """Sufficient statistics of all tasks' rows, around a rough estimate. Leaves are traced arrays."""
 
     xx: ArrayLike  #: X_i'X_i, (m, d, d)
     centre: ArrayLike  #: the estimate, (m, d)
@@ -95,28 +95,33 @@ class ObservedTasks(NamedTuple):
 
 
 def low_rank(data: TaskData | ObservedTasks, **options: Any) -> None:
-    """Trace-norm regression: tasks share a subspace. Bayesian form of Algorithm 2's problem.
+    """Model trace-norm regression, in which tasks share a subspace: the Bayesian form of Algorithm 2's problem.
 
     Sites: ``sigma`` and ``rate`` (deterministic where known) and ``W`` (d, m), or ``W_local`` and the deterministic ``W`` in
     local coordinates.
 
     Args:
-        data: tasks, or the result of :func:`observe`, which is what inference hands in.
-        options: of :func:`observe`, with tasks.
+        data: tasks, or the result of :func:`observe`.
+        options: of :func:`observe`, where data are tasks.
     """
     _penalised(_ready(low_rank, data, options), PRIORS[low_rank])
 
 
 def group_sparse(data: TaskData | ObservedTasks, **options: Any) -> None:
-    """l2,1 regression: tasks share features. Bayesian form of Algorithm 3's problem; sites as :func:`low_rank`."""
+    """Model l2,1 regression, in which tasks share features: the Bayesian form of Algorithm 3's problem.
+
+    Sites and arguments as :func:`low_rank`.
+    """
     _penalised(_ready(group_sparse, data, options), PRIORS[group_sparse])
 
 
 def low_rank_sparse(data: TaskData | ObservedTasks, **options: Any) -> None:
-    """W = P + Q, trace norm on P and absolute values on Q: tasks share a subspace, with exceptions (Algorithm 4's problem).
+    """Model W = P + Q, in which tasks share a subspace with exceptions: the Bayesian form of Algorithm 4's problem.
+
+    P has a trace-norm prior, and Q one on absolute values. The data identify W, but not its parts.
 
     Sites: ``sigma``, ``rate`` of P, ``rate_own`` of Q, ``P`` and ``Q`` as ``W`` in :func:`low_rank`, the deterministic ``W``.
-    The data identify W, not its parts.
+    Arguments as :func:`low_rank`.
     """
     _penalised(_ready(low_rank_sparse, data, options), PRIORS[low_rank_sparse])
 
@@ -144,23 +149,27 @@ def observe(
 
     Args:
         model: :func:`low_rank`, :func:`group_sparse` or :func:`low_rank_sparse`.
-        tasks: the rows, all of them: the result is the curator's.
+        tasks: rows of all tasks, so that the result is the curator's.
         rate: strength of the penalty relative to sigma, in units of y over units of g(W): a number, a log-normal prior
-            (median, log_sd), or None for one whose median fits a rough estimate.
-        rate_own: the same of Q, in :func:`low_rank_sparse`.
-        sigma: residual sd, in units of y: as rate.
-        smoothing: of the proximal gradient: singular values, rows or entries below this share of sigma/rate, the prior's own
-            scale, feel a weaker pull; a number, or None for plain gradients.
+            (median, log_sd), or None for a prior whose median is a rough estimate.
+        rate_own: the same for Q, in :func:`low_rank_sparse` only.
+        sigma: residual sd, in units of y; given as rate.
+        smoothing: of the proximal gradient. Gradients of singular values, rows or entries are reduced below this share of the
+            prior's scale sigma/rate; None for plain gradients.
         precondition: sample in local coordinates, w_i = mu_i + L_i z_i.
-        with_release: adds the release as an observed site, Sigma given ``W~ W~'`` by :mod:`mpmtl_prob.models.noise` in every
-            round, W~ being the columns of W bounded as its messages were. Exact if the messages were the weights themselves.
-            A release of estimates computed from these same rows tells a curator who has the rows nothing new: do not add it.
+        with_release: a release to add as an observed site: in every round Sigma given ``W~ W~'`` by
+            :mod:`mpmtl_prob.models.noise`, where W~ has the columns of W bounded as the messages were. This is exact if the
+            messages were the weights themselves. A release of estimates that were computed from these same rows has no new
+            information for a curator: do not add it.
 
     Raises:
-        ValueError: an argument outside its range, a release of other tasks or features, or noise without a known density.
+        ValueError: an argument outside its range, ``rate_own`` for a model without Q, a release of other tasks or features,
+            or noise without a known density.
     """
-    gram = grams(tasks.rows_of, tasks.num_tasks, tasks.num_features)  # which the tasks need not keep
+    gram = grams(tasks.rows_of, tasks.num_tasks, tasks.num_features)
     priors = PRIORS[model]
+    if rate_own is not None and len(priors) == 1:
+        raise ValueError(f"rate_own: expected None, as {model.__name__} has one penalty only, got {rate_own!r}")
     rough = _rough_fit(gram, priors[0])
     noise = _positive_prior("sigma", sigma, rough.sigma)
     typical = float(np.asarray(noise[0]))
@@ -168,15 +177,16 @@ def observe(
     share = None if smoothing is None else np.asarray(positive("smoothing", smoothing))
     parts = []
     for name, value, prior in zip(("rate", "rate_own"), (rate, rate_own), priors, strict=False):
-        # the exceptions in Q are taken to hold a tenth of the second moment
+        # the exceptions in Q are assumed to have a tenth of the second moment
         moment = rough.moment if name == "rate" else 0.1 * rough.moment
         touching = prior.majoriser(moment, m)
-        size = np.trace(touching @ moment)  # g(W), roughly
+        size = np.trace(touching @ moment)  # roughly g(W)
         strength = _positive_prior(name, value, d * m * typical / size)
         local = None
         if precondition:
-            seen = gram.xy if name == "rate" else np.zeros_like(gram.xy)  # P takes the fit, Q starts at 0
-            local = local_coordinates(gram.xx, seen, typical / float(np.asarray(strength[0])) * touching)
+            # P is centred at the fit, and Q at 0
+            fitted = gram.xy if name == "rate" else np.zeros_like(gram.xy)
+            local = local_coordinates(gram.xx, fitted, typical / float(np.asarray(strength[0])) * touching)
         parts.append(Part(strength, share, local))
     slope = gram.xy - np.einsum("tij,tj->ti", gram.xx, rough.mean)
     residual = np.asarray(np.sum(gram.yy) - np.sum(rough.mean * (gram.xy + slope)))
@@ -185,19 +195,22 @@ def observe(
 
 
 class _Rough(NamedTuple):
+    """Rough empirical Bayes fit."""
+
     mean: FloatArray  # of the weights, (m, d)
     moment: FloatArray  # E[W W'], (d, d)
     sigma: float
 
 
 def _rough_fit(gram: Gram, prior: type[PenaltyPrior]) -> _Rough:
-    """Empirical Bayes with the penalty replaced by a quadratic that touches it from above, renewed in every round.
+    """Fit by empirical Bayes, with the penalty replaced by a quadratic that touches it from above (an EM algorithm).
 
-    Gives coordinates to sample in and medians of default priors; nothing in the posterior depends on how good it is.
+    The fit gives local coordinates and medians of default priors. The posterior given those does not depend on its accuracy.
     """
     m, d = gram.xy.shape
     signal = np.sum(gram.yy) / gram.n.sum()
-    sigma, precision = np.sqrt(signal), 10 * d * np.trace(gram.xx.mean(0)) / gram.n.mean() / signal * np.eye(d)
+    sigma = np.sqrt(signal)
+    precision = 10 * d * np.trace(gram.xx.mean(0)) / gram.n.mean() / signal * np.eye(d)
     for _ in range(10):
         V = np.linalg.inv(gram.xx / sigma**2 + precision)
         mean = np.einsum("tij,tj->ti", V, gram.xy) / sigma**2
@@ -210,6 +223,7 @@ def _rough_fit(gram: Gram, prior: type[PenaltyPrior]) -> _Rough:
 
 
 def _ready(model: Model, data: TaskData | ObservedTasks, options: dict[str, Any]) -> ObservedTasks:
+    """Return prepared data, with the options of :func:`observe` for tasks."""
     if isinstance(data, ObservedTasks):
         if options:
             raise ValueError(f"options: expected none with prepared data, got {', '.join(options)}")
@@ -218,6 +232,7 @@ def _ready(model: Model, data: TaskData | ObservedTasks, options: dict[str, Any]
 
 
 def _penalised(data: ObservedTasks, priors: tuple[type[PenaltyPrior], ...]) -> None:
+    """Sample a penalised regression, of one part or two."""
     sigma = _sample_positive("sigma", data.sigma)
     xx = jnp.asarray(data.xx)
     m, d, _ = xx.shape
@@ -226,22 +241,23 @@ def _penalised(data: ObservedTasks, priors: tuple[type[PenaltyPrior], ...]) -> N
     for (name, rate_name), prior, part in zip(sites, priors, data.parts, strict=True):
         rate = _sample_positive(rate_name, part.rate)
         strength = rate / sigma
-        # gamma * strength, at which the prox thresholds, keeps its share of 1 / strength: a fixed gamma would let go of W
-        # wherever the sampler tries a large rate
+        # gamma * strength, at which the prox thresholds, stays a fixed share of the prior's scale 1 / strength. With a fixed
+        # gamma the gradient would become too weak wherever the sampler tries a large rate.
         gamma = None if part.smoothing is None else part.smoothing / strength**2
         law = prior(strength, (d, m), smoothing=gamma)
         W = W + (numpyro.sample(name, law) if part.local is None else part.local.sample(name, law, rate, sigma))
     if len(priors) > 1:
         numpyro.deterministic("W", W)
+    # sum_i ||y_i - X_i w_i||^2 = residual + sum_i step_i'(X_i'X_i step_i - 2 slope_i), where step_i = w_i - centre_i
     step = W.T - data.centre
-    curved = jnp.einsum("tij,tj->ti", xx, step) - 2 * jnp.asarray(data.slope)
-    squares = data.residual + jnp.sum(step * curved)  # sum_i ||y_i - X_i w_i||^2
+    squares = data.residual + jnp.sum(step * (jnp.einsum("tij,tj->ti", xx, step) - 2 * jnp.asarray(data.slope)))
     numpyro.factor("y", -0.5 * squares / sigma**2 - data.rows * (jnp.log(sigma) + 0.5 * jnp.log(2 * jnp.pi)))
     if data.release is not None:
         _observe_release(data.release, W)
 
 
 def _observe_release(release: ReleasedMoments, W: Array) -> None:
+    """Add the density of a release whose messages were the weights, bounded."""
     V = W / jnp.asarray(release.coordinates).T
     square = jnp.sum(V**2, axis=0)
     length = jnp.sqrt(jnp.where(square > 0, square, 1.0)) / release.clip
@@ -252,20 +268,23 @@ def _observe_release(release: ReleasedMoments, W: Array) -> None:
 
 
 def _sample_positive(name: str, prior: Known | Learnt) -> Array:
+    """Sample a hyper-parameter, or record its fixed value."""
     if isinstance(prior, Known):
         return numpyro.deterministic(name, jnp.asarray(prior.value))
     return numpyro.sample(name, dist.LogNormal(jnp.log(prior.median), prior.log_sd))
 
 
-def _positive_prior(name: str, given: Positive, median: float) -> Known | Learnt:
-    if given is None:
+def _positive_prior(name: str, value: Positive, median: float) -> Known | Learnt:
+    """Read the argument for a positive hyper-parameter, whose default prior has this median."""
+    if value is None:
         return Learnt(np.asarray(median), np.asarray(LOG_SD))
-    if isinstance(given, tuple):
-        return Learnt(np.asarray(positive(name, given[0])), np.asarray(positive(name, given[1])))
-    return Known(np.asarray(positive(name, given)))
+    if isinstance(value, tuple):
+        return Learnt(np.asarray(positive(name, value[0])), np.asarray(positive(name, value[1])))
+    return Known(np.asarray(positive(name, value)))
 
 
 def _moments(release: Release | None, tasks: TaskData) -> ReleasedMoments | None:
+    """Prepare a release, if there is one, after a check that it has the sizes of the tasks."""
     if release is None:
         return None
     if (release.num_features, release.num_tasks) != (tasks.num_features, tasks.num_tasks):
@@ -278,6 +297,6 @@ def _moments(release: Release | None, tasks: TaskData) -> ReleasedMoments | None
         noise=tuple(of_law(law, sigma) for sigma, law in zip(release.sigma, release.mechanisms, strict=True)),
         clip=np.asarray(release.mechanisms[0].clip),
         direction=np.asarray(release.message == "direction"),
-        # an owner sends v = S^{-1} w, with its own scale S
+        # an owner sends v = S^{-1} w, where S are the scales of its rows
         coordinates=conjugate.scales_of(tasks.squares, tasks.row_counts, release.scaling),
     )

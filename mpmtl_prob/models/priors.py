@@ -1,9 +1,10 @@
 """Priors on the weights W (d x m) whose log density is a penalty: the trace norm, row norms, absolute values.
 
-``p(W) = C lambda^{dm} exp(-lambda g(W))`` for a norm g: the power of lambda is exact, so lambda can be learnt. The gradient
-of g jumps where singular values or rows vanish; with ``smoothing=gamma`` automatic differentiation returns that of its Moreau
-envelope instead, ``(W - prox_{gamma lambda g}(W)) / gamma``, while the value stays exact. Samplers that correct by the exact
-value, such as HMC and NUTS, remain exact: a leapfrog with any position-dependent force is reversible and keeps volume.
+``p(W) = C lambda^{dm} exp(-lambda g(W))`` for a norm g, normalised for every lambda, so that lambda can be learnt. The
+gradient of g jumps where singular values or rows vanish. With ``smoothing=gamma`` automatic differentiation returns the
+gradient of its Moreau envelope instead, ``(W - prox_{gamma lambda g}(W)) / gamma``, while the value stays exact. Samplers
+that accept by the exact value, such as HMC and NUTS, remain exact, because a leapfrog step with any force that depends on the
+position alone is reversible and keeps volume.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _LEAST_ACCEPTANCE = 1e-3
 
 
 class PenaltyPrior(Distribution):
-    """p(W) = C lambda^{dm} exp(-lambda g(W)) on d x m matrices, for a norm g.
+    """Distribution p(W) = C lambda^{dm} exp(-lambda g(W)) on d x m matrices, for a norm g.
 
     Args:
         rate: lambda > 0, in units of 1/W; any batch shape.
         shape: (d, m).
-        smoothing: gamma > 0, in squared units of W over units of lambda g: gradients are those of the Moreau envelope; None
-            differentiates g itself.
+        smoothing: gamma > 0 of the Moreau envelope whose gradients are used, in squared units of W over units of lambda g;
+            None for the gradients of g itself.
 
     Raises:
         ValueError: a shape that is not two whole numbers above 0.
@@ -63,7 +64,7 @@ class PenaltyPrior(Distribution):
 
     @validate_sample
     def log_prob(self, value: ArrayLike) -> Array:
-        """log p(W), normalised, for W (..., d, m)."""
+        """Return log p(W), normalised, for W (..., d, m)."""
         W, rate = jnp.asarray(value), jnp.asarray(self.rate)
         d, m = self.event_shape
         if self.smoothing is None:
@@ -80,26 +81,29 @@ class PenaltyPrior(Distribution):
     @staticmethod
     @abstractmethod
     def norm(W: Array) -> Array:
-        """g(W), (...)."""
+        """Return g(W), (...)."""
 
     @staticmethod
     @abstractmethod
     def envelope(W: Array, rate: Array, smoothing: Array) -> tuple[Array, Array]:
-        """g(W), exact, and the gradient of the Moreau envelope of rate * g."""
+        """Return the exact g(W), and the gradient of the Moreau envelope of rate * g."""
 
     @staticmethod
     @abstractmethod
     def majoriser(moment: FloatArray, num_tasks: int) -> FloatArray:
-        """C, (d, d): 0.5 tr(V'C V) + constant touches g from above where V V' is the moment (nearly, for entrywise g)."""
+        """Return C (d, d) of a quadratic 0.5 tr(V'C V) + constant that touches g from above where V V' is the moment.
+
+        For an entrywise g it does so approximately.
+        """
 
     @abstractmethod
     def _log_constant(self) -> float:
-        """log C."""
+        """Return log C."""
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _energy(prior: type[PenaltyPrior], W: Array, rate: Array, smoothing: Array) -> Array:
-    """lambda g(W), (...), whose derivative in W is that of its Moreau envelope."""
+    """Return lambda g(W), (...), with the derivative in W of its Moreau envelope."""
     return rate * prior.norm(W)
 
 
@@ -112,11 +116,11 @@ def _energy_jvp(prior: type[PenaltyPrior], primals: Any, tangents: Any) -> tuple
 
 
 class TraceNormPrior(PenaltyPrior):
-    """p(W) = C_{d,m} lambda^{dm} exp(-lambda ||W||_*), ||W||_* the sum of singular values: tasks share a subspace.
+    """Prior under which tasks share a subspace: p(W) = C_{d,m} lambda^{dm} exp(-lambda ||W||_*).
 
-    The singular values have density ~ prod_i s_i^{|d-m|} prod_{i<j} |s_i^2 - s_j^2| exp(-lambda sum_i s_i), so that
-    C_{d,m} is a Pfaffian: :func:`mpmtl_prob.models.normaliser.log_trace_norm_integral`. ``sample`` is exact and exists for
-    small min(d, m) only. Arguments as :class:`PenaltyPrior`.
+    ||W||_* is the sum of singular values. Their density is ~ prod_i s_i^{|d-m|} prod_{i<j} |s_i^2 - s_j^2|
+    exp(-lambda sum_i s_i), so that C_{d,m} is a Pfaffian: :func:`mpmtl_prob.models.normaliser.log_trace_norm_integral`.
+    ``sample`` is exact, and works for small min(d, m) only. Arguments as :class:`PenaltyPrior`.
     """
 
     @staticmethod
@@ -126,8 +130,9 @@ class TraceNormPrior(PenaltyPrior):
     @staticmethod
     def envelope(W: Array, rate: Array, smoothing: Array) -> tuple[Array, Array]:
         # prox thresholds singular values at gamma lambda: W - prox = U diag(min(s, gamma lambda)) V'
-        rate, smoothing = rate[..., None], smoothing[..., None]
-        if W.dtype == jnp.float32:  # where squares would cost half the digits
+        rate = rate[..., None]
+        smoothing = smoothing[..., None]
+        if W.dtype == jnp.float32:  # W W' would lose half of the few digits
             U, s, Vt = jnp.linalg.svd(W, full_matrices=False)
             return jnp.sum(s, axis=-1), (U * jnp.minimum(rate, s / smoothing)[..., None, :]) @ Vt
         wide = W if W.shape[-2] <= W.shape[-1] else jnp.swapaxes(W, -2, -1)
@@ -144,11 +149,11 @@ class TraceNormPrior(PenaltyPrior):
         return (U / np.sqrt(_floored(eigenvalues))) @ U.T  # (W W')^{-1/2}
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Exact, by rejection from a Wishart matrix.
+        """Draw exactly, by rejection sampling from Wishart matrices.
 
         W = H Q with Q uniform on the orthonormal frames and H (k x k, k = min(d, m)) of density ~ |H|^{|d-m|}
-        prod_{i<j} (h_i + h_j) exp(-lambda tr H), h its eigenvalues: a Wishart matrix, whose shape H / tr H is accepted with
-        probability prod_{i<j} (h_i + h_j) k / (2 tr H), and a Gamma(dm, lambda) trace.
+        prod_{i<j} (h_i + h_j) exp(-lambda tr H), h its eigenvalues. A Wishart matrix H is proposed, its shape H / tr H is
+        accepted with probability prod_{i<j} (h_i + h_j) k / (2 tr H), and its trace is drawn from Gamma(dm, lambda).
 
         Raises:
             NotImplementedError: fewer than one proposal in a thousand would be accepted, as for min(d, m) above 5 or so.
@@ -171,7 +176,7 @@ class TraceNormPrior(PenaltyPrior):
 
 
 def _trace_norm_draw(k: int, n: int, key: Array) -> Array:
-    """One draw (k, n), k <= n, at rate 1."""
+    """Draw a matrix (k, n), k <= n, at rate 1."""
     df = 2 * (n - k) + k + 1  # |H|^{(df-k-1)/2} = |H|^{n-k}
     pairs = np.triu_indices(k, 1)
 
@@ -193,9 +198,10 @@ def _trace_norm_draw(k: int, n: int, key: Array) -> Array:
 
 
 class GroupLaplace(PenaltyPrior):
-    """Rows independent, p(w^j) = lambda^m Gamma(m/2) / (2 pi^{m/2} Gamma(m)) exp(-lambda ||w^j||): tasks share features.
+    """Prior under which tasks share features, with independent rows w^j.
 
-    Arguments as :class:`PenaltyPrior`. With d = 1 and m = 1 it is the Laplace law.
+    p(w^j) = lambda^m Gamma(m/2) / (2 pi^{m/2} Gamma(m)) exp(-lambda ||w^j||). With d = 1 and m = 1 it is the Laplace
+    distribution. Arguments as :class:`PenaltyPrior`.
     """
 
     @staticmethod
@@ -221,7 +227,7 @@ class GroupLaplace(PenaltyPrior):
         return jnp.broadcast_to((self.event_shape[1] + 1) / rate**2, self.batch_shape + self.event_shape)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Exact: ||w^j|| ~ Gamma(m, lambda) and a uniform direction."""
+        """Draw exactly: ||w^j|| ~ Gamma(m, lambda) and a uniform direction."""
         d, m = self.event_shape
         shape = sample_shape + self.batch_shape
         direction, size = jax.random.split(key)
@@ -235,9 +241,9 @@ class GroupLaplace(PenaltyPrior):
 
 
 class EntrywiseLaplace(PenaltyPrior):
-    """Entries independent, p(w) = lambda / 2 exp(-lambda |w|): every task has its own few features.
+    """Prior under which every task has its own few features, with independent entries.
 
-    Arguments as :class:`PenaltyPrior`.
+    p(w) = lambda / 2 exp(-lambda |w|). Arguments as :class:`PenaltyPrior`.
     """
 
     @staticmethod
@@ -260,7 +266,7 @@ class EntrywiseLaplace(PenaltyPrior):
         return jnp.broadcast_to(2 / rate**2, self.batch_shape + self.event_shape)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Exact."""
+        """Draw exactly."""
         shape = sample_shape + self.batch_shape + self.event_shape
         return jax.random.laplace(key, shape) / jnp.asarray(self.rate)[..., None, None]
 
@@ -270,6 +276,6 @@ class EntrywiseLaplace(PenaltyPrior):
 
 
 def _floored(squares: FloatArray) -> FloatArray:
-    """Squares no smaller than 1e-4 of the largest, 1 where all are zero."""
+    """Return squares with a lower bound of 1e-4 of the largest; ones if all are zero."""
     largest = squares.max()
     return np.maximum(squares, 1e-4 * largest) if largest > 0 else np.ones_like(squares)

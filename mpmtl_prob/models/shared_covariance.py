@@ -1,9 +1,8 @@
-"""The public seat: a prior on the tasks' second moment and the law of the noise that hides it.
+"""Models of the public seat: priors on the tasks' second moment, which is observed with noise.
 
-A release is ``Sigma = A + E`` with ``A = W W'`` (d x d, the m bounded task vectors) and noise E whose law is public, so
-Sigma is data with a likelihood: :mod:`mpmtl_prob.models.noise`, Wishart or Gaussian.
-
-In which coordinates A is sampled: :mod:`mpmtl_prob.models.second_moment`.
+A release is ``Sigma = A + E`` with ``A = W W'`` (d x d, W the m bounded task vectors). The distribution of the noise E is
+public, Wishart or Gaussian, so that Sigma has a likelihood: :mod:`mpmtl_prob.models.noise`.
+:mod:`mpmtl_prob.models.second_moment` has the coordinates in which A is sampled.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from mpmtl_prob.models.second_moment import (
 )
 from mpmtl_prob.models.triangles import cholesky, diagonal_of, inverse_and_log_det, inverse_of_lower, log_det
 
-#: Prior of log(kappa - d - 1): from an Omega of any shape to one that is nearly its mean.
+#: Prior mean and sd of log(kappa - d - 1). A small kappa allows an Omega of any shape, a large one hardly any but its mean.
 LOG_KAPPA_MEAN = 1.0
 LOG_KAPPA_SD = 2.0
-#: How far above its argument Stirling's series is read.
+#: Stirling's series is evaluated at the argument plus this number, where it is accurate.
 SHIFT = 8
-#: Directions of `few_directions`: more than there is use for.
+#: Number of directions of `few_directions`, more than are expected to matter.
 MAX_RANK = 8
 
 
 def degrees_of_freedom(num_features: int) -> Array:
-    """kappa of the prior ``Omega ~ InverseWishart(kappa, kappa S)``, that is ``E[Omega^{-1}] = S^{-1}``, learnt.
+    """Sample kappa of the prior ``Omega ~ InverseWishart(kappa, kappa S)``, that is ``E[Omega^{-1}] = S^{-1}``.
 
-    One kappa would have to be right before anything is known: a small one holds that a few directions have most of the
-    variance, and a release that is nearly all noise always has some that look so.
+    kappa is learnt because no fixed value suits all releases: a small one assumes that a few directions have most of the
+    variance, and in a release that is nearly all noise some directions always look as if they had.
 
     Sites: ``z_kappa``, the deterministic ``kappa``.
     """
@@ -50,28 +49,31 @@ def degrees_of_freedom(num_features: int) -> Array:
 
 
 def log_normaliser(kappa: Array, num_tasks: ArrayLike, num_features: int) -> Array:
-    """log of ``Gamma_d((m + kappa) / 2) / Gamma_d(kappa / 2)``, of the laws that integrating Omega out leaves."""
-    a, h = 0.5 * (kappa - jnp.arange(num_features, dtype=kappa.dtype)), 0.5 * num_tasks
-    # Gamma(a) = Gamma(a + SHIFT) / (a (a + 1) ... ), and Stirling's series there, whose difference single precision survives
+    """Return the log of ``Gamma_d((m + kappa) / 2) / Gamma_d(kappa / 2)``, a constant of the priors without Omega."""
+    a = 0.5 * (kappa - jnp.arange(num_features, dtype=kappa.dtype))
+    h = 0.5 * num_tasks
+    # Gamma(a) = Gamma(a + SHIFT) / (a (a + 1) ... (a + SHIFT - 1)), and Stirling's series at a + SHIFT. The difference of the
+    # two series is accurate in single precision too.
     ratios = jnp.log1p(h / (a + jnp.arange(SHIFT + 1, dtype=a.dtype)[:, None]))
-    steps, x = jnp.sum(ratios[:SHIFT], axis=0), a + SHIFT
+    steps = jnp.sum(ratios[:SHIFT], axis=0)
+    x = a + SHIFT
     series = (x - 0.5) * ratios[SHIFT] + h * (jnp.log(x + h) - 1) + _stirling(x + h) - _stirling(x)
     return jnp.sum(series - steps)
 
 
 def _stirling(x: Array) -> Array:
-    """Compute what log Gamma(x) has beside (x - 1/2) log x - x + constant, to 1e-10 from 8 on."""
+    """Return log Gamma(x) less (x - 1/2) log x - x + log(2 pi) / 2, with an error below 1e-10 for x from 8 on."""
     square = 1 / (x * x)
     return (1 / 12 - square * (1 / 360 - square / 1260)) / x
 
 
 def full(observed: Observed) -> Array:
-    r"""Posterior of the second moment A given the release, when the weights' covariance has no structure.
+    r"""Model the second moment A without a structure of the weights' covariance.
 
-    ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, Phi)``, ``Phi = kappa phi I``: kappa, learnt, says how far
-    Omega is from ``phi I``. W and Omega are integrated out, which leaves the matrix-F law
-    ``p(A) ~ |A|^{(m-d-1)/2} |Phi + A|^{-(m+kappa)/2} |Phi|^{kappa/2} Gamma_d((m+kappa)/2) / Gamma_d(kappa/2)``; afterwards
-    ``Omega | A`` is ``InverseWishart(kappa + m, Phi + A)``.
+    ``w_i ~ N(0, Omega)``, ``Omega ~ InverseWishart(kappa, Phi)``, ``Phi = kappa phi I``. kappa is learnt and says how near
+    Omega is to ``phi I``. W and Omega are integrated out, which gives the matrix-F distribution
+    ``p(A) ~ |A|^{(m-d-1)/2} |Phi + A|^{-(m+kappa)/2} |Phi|^{kappa/2} Gamma_d((m+kappa)/2) / Gamma_d(kappa/2)``. Given A,
+    Omega is ``InverseWishart(kappa + m, Phi + A)``.
 
     Sites: ``z_kappa``, those of :func:`isotropic`; the deterministic ``log_phi``, ``kappa`` and ``prior_scale``
     (the diagonal of Phi, (d,)).
@@ -84,43 +86,46 @@ def full(observed: Observed) -> Array:
     """
     d = jnp.size(observed.precision)
     kappa = degrees_of_freedom(d)
-    log_phi, found, inverse = isotropic(observed, kappa)
+    log_phi, moment, inverse = isotropic(observed, kappa)
     scale = kappa * jnp.exp(log_phi)
     Phi = numpyro.deterministic("prior_scale", scale * jnp.ones(d))
     log_det_phi = d * (jnp.log(kappa) + log_phi)
-    # |Phi + A| = |I + Phi A^{-1}| |A|, which single precision survives
-    ratio = inverse_and_log_det(np.eye(d, dtype=inverse.dtype) + scale * inverse)[1]
-    _matrix_f(found, observed.num_tasks, kappa, log_det_phi, ratio + found.log_det - log_det_phi)
-    return jnp.diag(Phi) + found.A
+    # |Phi + A| = |I + Phi A^{-1}| |A|, which is accurate in single precision too
+    _, log_ratio = inverse_and_log_det(np.eye(d, dtype=inverse.dtype) + scale * inverse)
+    _matrix_f(moment, observed.num_tasks, kappa, log_det_phi, log_ratio + moment.log_det - log_det_phi)
+    return jnp.diag(Phi) + moment.A
 
 
 def few_features(observed: Observed) -> None:
-    """``w_i ~ N(0, diag(omega))``, ``omega_j = psi (1 + lambda_j^2)``, ``lambda_j ~ HalfCauchy(1)``: few features matter.
+    """Model weights of which few features matter (group sparsity, with a horseshoe prior).
 
-    psi is the floor that the errors of messages leave everywhere. As with the horseshoe, the share of omega_j above it,
-    ``lambda_j^2 / (1 + lambda_j^2)``, is uniform-like at both ends: it is the probability that the feature is included.
+    ``w_i ~ N(0, diag(omega))``, ``omega_j = psi (1 + lambda_j^2)``, ``lambda_j ~ HalfCauchy(1)``. psi is a floor that the
+    errors of messages cause in every feature. As with the horseshoe, the share of omega_j above the floor,
+    ``lambda_j^2 / (1 + lambda_j^2)``, has a prior with most mass near 0 and 1, and is read as the probability that the
+    feature is included.
 
     Sites: ``z``, ``size`` (d,), those of :func:`second_moment`; the deterministic ``log_phi``
     (of psi), ``omega`` (d,) and ``inclusion`` (d,).
 
     Source: Carvalho, Polson and Scott (2010), Biometrika 97, section 1.2.
     """
-    d, log_psi = jnp.size(observed.precision), log_phi_site(observed)
+    d = jnp.size(observed.precision)
+    log_psi = log_phi_site(observed)
     log_lambda = _log_lambda(observed, log_psi, d)
     log_omega = log_psi + jax.nn.softplus(2 * log_lambda)
     numpyro.deterministic("omega", jnp.exp(log_omega))
     numpyro.deterministic("inclusion", jax.nn.sigmoid(2 * log_lambda))
     log_root = 0.5 * (log_omega + jnp.log(observed.num_tasks))
-    found = second_moment(observed, jnp.exp(log_root))
-    scaled = jnp.sum(diagonal_of(found.A) * jnp.exp(-log_omega))
-    numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, jnp.sum(log_omega), scaled))
+    moment = second_moment(observed, jnp.exp(log_root))
+    scaled_trace = jnp.sum(diagonal_of(moment.A) * jnp.exp(-log_omega))  # tr(Omega^{-1} A)
+    numpyro.factor("wishart_prior", _wishart(moment, observed.num_tasks, d, jnp.sum(log_omega), scaled_trace))
 
 
 def adaptive(observed: Observed) -> None:
-    r"""Anything between no structure and group sparsity, as the release says.
+    r"""Model with any degree of group sparsity, which is learnt from the release.
 
-    That of :func:`full` with ``Phi = kappa diag(s)`` and the ``s_j = psi (1 + lambda_j^2)`` of :func:`few_features`: as
-    kappa grows Omega becomes diag(s), and with equal lambda_j the model is :func:`full`.
+    It is :func:`full` with ``Phi = kappa diag(s)`` and the ``s_j = psi (1 + lambda_j^2)`` of :func:`few_features`. As kappa
+    grows, Omega approaches diag(s); with equal lambda_j the model is :func:`full`.
 
     Sites: ``z``, ``z_kappa``, ``size`` (d,), those of :func:`second_moment`; the deterministic
     ``log_phi`` (of psi), ``kappa``, ``prior_scale`` (the diagonal of Phi, (d,)) and ``inclusion`` (d,).
@@ -133,17 +138,18 @@ def adaptive(observed: Observed) -> None:
     log_s = log_psi + jax.nn.softplus(2 * log_lambda)
     Phi = numpyro.deterministic("prior_scale", kappa * jnp.exp(log_s))
     log_root = 0.5 * (log_s + jnp.log(observed.num_tasks))
-    found, relative = loose_second_moment(observed, log_root, kappa)
-    ratio = np.eye(d, dtype=Phi.dtype) + observed.num_tasks / kappa * relative
+    moment, relative = loose_second_moment(observed, log_root, kappa)
+    ratio = np.eye(d, dtype=Phi.dtype) + observed.num_tasks / kappa * relative  # I + Phi^{-1} A, up to a rotation
     log_det_phi = d * jnp.log(kappa / observed.num_tasks) + 2 * jnp.sum(log_root)
-    _matrix_f(found, observed.num_tasks, kappa, log_det_phi, inverse_and_log_det(ratio)[1])
+    _matrix_f(moment, observed.num_tasks, kappa, log_det_phi, inverse_and_log_det(ratio)[1])
 
 
 def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
-    """``w_i ~ N(0, Omega)``, ``Omega = psi (I + sum_k lambda_k^2 g_k g_k' / d)``: a few directions above a floor.
+    """Model weights that vary along a few directions (low rank plus a floor).
 
-    ``g_k ~ N(0, I)`` and ``lambda_k ~ HalfCauchy(1)``, for more k than there is use for: those that the release does not
-    ask for shrink to nothing.
+    ``w_i ~ N(0, Omega)``, ``Omega = psi (I + sum_k lambda_k^2 g_k g_k' / d)`` with ``g_k ~ N(0, I)`` and
+    ``lambda_k ~ HalfCauchy(1)``. There are more k than directions are expected to matter; the lambda_k of the others shrink
+    to zero.
 
     Sites: ``z``, ``size`` (rank,), ``G`` (d, rank), the g_k along the eigenvectors of Sigma, those of
     :func:`second_moment`; the deterministic ``log_phi`` (of psi) and ``Omega`` (d, d).
@@ -152,7 +158,8 @@ def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
         observed: from :func:`observe`; needs m >= d.
         rank: the largest number of directions.
     """
-    d, log_psi = jnp.size(observed.precision), log_phi_site(observed)
+    d = jnp.size(observed.precision)
+    log_psi = log_phi_site(observed)
     log_lambda = _log_lambda(observed, log_psi, rank)
     G = numpyro.sample("G", dist.Normal(jnp.zeros((d, rank)), 1.0).to_event(2))
     H = jnp.asarray(observed.eigenvectors) @ (G * jnp.exp(log_lambda) / jnp.sqrt(d))
@@ -160,35 +167,39 @@ def few_directions(observed: Observed, rank: int = MAX_RANK) -> None:
     C = cholesky(shape)
     Omega = numpyro.deterministic("Omega", jnp.exp(log_psi) * shape)
     C_inverse = inverse_of_lower(C)
-    found = rotated_second_moment(observed, jnp.asarray(observed.num_tasks) * Omega)
-    scaled = jnp.sum((C_inverse @ found.A) * C_inverse) * jnp.exp(-log_psi)  # tr(Omega^{-1} A)
-    numpyro.factor("wishart_prior", _wishart(found, observed.num_tasks, d, log_det(C) + d * log_psi, scaled))
+    moment = rotated_second_moment(observed, jnp.asarray(observed.num_tasks) * Omega)
+    scaled_trace = jnp.sum((C_inverse @ moment.A) * C_inverse) * jnp.exp(-log_psi)  # tr(Omega^{-1} A)
+    numpyro.factor("wishart_prior", _wishart(moment, observed.num_tasks, d, log_det(C) + d * log_psi, scaled_trace))
 
 
 def _log_lambda(observed: Observed, log_psi: Array, size: int) -> Array:
-    """log(lambda), lambda ~ HalfCauchy(1): the hyperbolic secant law, p(x) = 1 / (pi cosh x).
+    """Sample log(lambda) with lambda ~ HalfCauchy(1), whose density is the hyperbolic secant 1 / (pi cosh x).
 
-    The site is that of sqrt(psi) lambda, which a release shows where it shows anything: of psi alone it may know little. Its
-    softplus, so that small ones are on a logarithmic scale, large ones on a linear one: A follows them, and on a logarithmic
-    scale the density would end in a wall where A is too large.
+    The site is a coordinate of sqrt(psi) lambda, because a release determines this product better than psi. The product is
+    the site's softplus: small values are on a logarithmic scale, large ones on a linear one. A follows the product, and on a
+    logarithmic scale the density would fall too steeply where A is too large.
+
+    Sites: ``size`` (size,).
     """
     site = numpyro.sample("size", dist.ImproperUniform(constraints.real_vector, (), (size,)))
-    size_of = jax.nn.softplus(site)
-    log_size = jnp.log(size_of)
-    x = log_size - 0.5 * (log_psi - observed.log_phi_mean)
+    product = jax.nn.softplus(site)  # sqrt(psi) lambda over its unit
+    log_product = jnp.log(product)
+    x = log_product - 0.5 * (log_psi - observed.log_phi_mean)
     log_cosh = jnp.abs(x) + jnp.log1p(jnp.exp(-2 * jnp.abs(x)))
-    numpyro.factor("lambda_prior", jnp.sum(site - size_of - log_size - log_cosh))
+    # site - product is the logarithm of the softplus's derivative
+    numpyro.factor("lambda_prior", jnp.sum(site - product - log_product - log_cosh))
     return x
 
 
-def _matrix_f(found: SecondMoment, m: ArrayLike, kappa: Array, log_det_phi: Array, log_det_ratio: Array) -> None:
-    """The law of A with Omega integrated out, see `full`; log_det_ratio is log|I + Phi^{-1} A|."""
-    d = len(found.A)
-    prior = (m - d - 1) * found.log_det - (m + kappa) * log_det_ratio - m * log_det_phi
-    numpyro.factor("matrix_f_prior", 0.5 * prior + log_normaliser(kappa, m, d))
+def _matrix_f(moment: SecondMoment, m: ArrayLike, kappa: Array, log_det_phi: Array, log_det_ratio: Array) -> None:
+    """Add the log density of A without Omega, as in `full`; ``log_det_ratio`` is log|I + Phi^{-1} A|."""
+    d = len(moment.A)
+    # |Phi|^{kappa/2} |Phi + A|^{-(m+kappa)/2} = |I + Phi^{-1} A|^{-(m+kappa)/2} |Phi|^{-m/2}
+    log_prior = (m - d - 1) * moment.log_det - (m + kappa) * log_det_ratio - m * log_det_phi
+    numpyro.factor("matrix_f_prior", 0.5 * log_prior + log_normaliser(kappa, m, d))
 
 
-def _wishart(found: SecondMoment, num_tasks: ArrayLike, d: int, log_det_omega: Array, scaled_trace: Array) -> Array:
-    """log p(A | Omega) of A ~ Wishart(m, Omega), up to a constant."""
+def _wishart(moment: SecondMoment, num_tasks: ArrayLike, d: int, log_det_omega: Array, scaled_trace: Array) -> Array:
+    """Return log p(A | Omega) of A ~ Wishart(m, Omega), up to a constant."""
     m = jnp.asarray(num_tasks)
-    return 0.5 * ((m - d - 1) * found.log_det - m * log_det_omega - scaled_trace)
+    return 0.5 * ((m - d - 1) * moment.log_det - m * log_det_omega - scaled_trace)

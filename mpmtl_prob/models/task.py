@@ -1,7 +1,7 @@
-"""The owner seat: one task's weights given its own rows and the shape of the shared covariance.
+"""Models of the owner's seat: one task's weights given its own rows and the shape of the shared covariance.
 
-For all tasks at once the same models are in :mod:`mpmtl_prob.single_task.conjugate` (closed form) and
-:mod:`mpmtl_prob.single_task.laplace`.
+:mod:`mpmtl_prob.single_task.conjugate` (closed form) and :mod:`mpmtl_prob.single_task.laplace` solve the same models for all
+tasks at once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mpmtl_prob.single_task.student import FREEDOM
 
 
 def gaussian(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | None = None) -> None:
-    """y ~ N(X w, sigma^2 I), w = S v, v ~ N(0, c Omega), with the signal-to-noise ratio log-normal.
+    """Model y ~ N(X w, sigma^2 I), w = S v, v ~ N(0, c Omega), with a log-normal signal-to-noise ratio.
 
-    ``snr = c tr(X S Omega S X') / (n sigma^2)``; sigma has Jeffreys' prior 1/sigma.
+    The ratio is ``snr = c tr(X S Omega S X') / (n sigma^2)``. sigma has Jeffreys' prior 1/sigma.
 
     Sites: ``log_snr``, ``log_sigma``, ``v`` (d,), and the deterministic ``w`` (d,) and ``sigma``.
 
@@ -46,9 +46,9 @@ def gaussian(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | No
 
 
 def bernoulli(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | None = None) -> None:
-    """P(y = 1) = 1 / (1 + exp(-X w)), w = S v, v ~ N(0, c Omega), with the variance of the log odds log-normal.
+    """Model P(y = 1) = 1 / (1 + exp(-X w)), w = S v, v ~ N(0, c Omega), with a log-normal variance of the log odds.
 
-    ``snr = c tr(X S Omega S X') / n``, their prior variance averaged over rows; its prior: ``laplace.SNR_MEDIAN``.
+    ``snr = c tr(X S Omega S X') / n`` is their prior variance, averaged over rows. Its median is ``laplace.SNR_MEDIAN``.
 
     Sites: ``log_snr``, ``v`` (d,), and the deterministic ``w`` (d,).
 
@@ -70,11 +70,13 @@ def bernoulli(X: ArrayLike, y: ArrayLike, omega: ArrayLike, scale: ArrayLike | N
 
 
 def joint(observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike) -> None:
-    """The owner's model and the public one at once: :func:`gaussian` with the shape ``Phi + A`` of
-    :func:`mpmtl_prob.models.shared_covariance.full`, its conditional mean given A, and the release as data too.
+    """Model an owner's rows and the release jointly.
 
-    Sites: those of ``full``, ``log_snr``, ``log_sigma``, ``u`` (d,) = v in units of its prior's root; the deterministic
-    ``w`` (d,) and ``sigma``.
+    This is :func:`gaussian` with the shape ``Phi + A`` of :func:`mpmtl_prob.models.shared_covariance.full`, the conditional
+    mean of Omega given A.
+
+    Sites: those of ``full``, ``log_snr``, ``log_sigma``, ``u`` (d,), where v = sqrt(c) R u with R R' = Phi + A; the
+    deterministic ``w`` (d,) and ``sigma``.
 
     Args:
         observed: the release, of one round.
@@ -90,7 +92,7 @@ def joint(observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask
 def joint_student_t(
     observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike
 ) -> None:
-    """:func:`joint` with errors of Student's t, :data:`mpmtl_prob.single_task.student.FREEDOM` degrees of freedom."""
+    """Model as :func:`joint`, with Student's t errors; :data:`mpmtl_prob.single_task.student.FREEDOM` is their freedom."""
     square, log_sigma = _joint_errors(observed, X, y, mask, scale)
     tail = 0.5 * (FREEDOM + 1) * jnp.log1p(square / FREEDOM)
     numpyro.factor("y", -jnp.sum(mask * (tail + log_sigma)))
@@ -99,9 +101,9 @@ def joint_student_t(
 def _joint_errors(
     observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
-    """All sites but the targets': ((y - X w) / sigma)^2 (n,) and log(sigma)."""
+    """Sample all sites except the targets; return ((y - X w) / sigma)^2 (n,) and log(sigma)."""
     omega = shared_covariance.full(observed)
-    X, y, mask, S = jnp.asarray(X), jnp.asarray(y), jnp.asarray(mask), jnp.asarray(scale)
+    X, y, mask, S = (jnp.asarray(array) for array in (X, y, mask, scale))
     R = cholesky(omega)
     log_snr = numpyro.sample("log_snr", dist.Normal(jnp.log(SNR_MEDIAN), SNR_LOG_SD))
     log_sigma = numpyro.sample("log_sigma", dist.ImproperUniform(dist.constraints.real, (), ()))
@@ -115,9 +117,10 @@ def _joint_errors(
 def joint_bernoulli(
     observed: shared_covariance.Observed, X: ArrayLike, y: ArrayLike, mask: ArrayLike, scale: ArrayLike
 ) -> None:
-    """:func:`joint` with the likelihood and the prior of :func:`bernoulli`.
+    """Model as :func:`joint`, with the likelihood and the prior of :func:`bernoulli`.
 
-    Sites: those of ``full``, ``log_snr``, ``u`` (d,) = v in units of its prior's root; the deterministic ``w`` (d,).
+    Sites: those of ``full``, ``log_snr``, ``u`` (d,), where v = sqrt(c) R u with R R' = Phi + A; the deterministic ``w``
+        (d,).
 
     Args:
         observed: the release, of one round.
@@ -127,7 +130,7 @@ def joint_bernoulli(
         scale: the diagonal of S, (d,).
     """
     omega = shared_covariance.full(observed)
-    X, y, mask, S = jnp.asarray(X), jnp.asarray(y), jnp.asarray(mask), jnp.asarray(scale)
+    X, y, mask, S = (jnp.asarray(array) for array in (X, y, mask, scale))
     R = cholesky(omega)
     log_snr = numpyro.sample("log_snr", dist.Normal(jnp.log(laplace.SNR_MEDIAN), laplace.SNR_LOG_SD))
     root_c = jnp.exp(0.5 * log_snr) * jnp.sqrt(jnp.sum(mask) / jnp.sum((X * S @ R) ** 2))

@@ -1,9 +1,9 @@
-"""Laws of matrices under a release: the noise that was added, and what it may hide.
+"""Distributions of symmetric matrices: releases given the second moment A, and A given an upper bound.
 
-A release ``Sigma = A + E``, ``E ~ Wishart(df, scale I)``, says that ``Sigma - A`` is positive definite.
-:class:`ShiftedWishart` is its likelihood, :class:`ShiftedGaussian` that of Gaussian noise, which says no such thing;
-:class:`MatrixBeta` is a law of A itself on ``0 < A < Sigma``; :func:`between_zero_and` and :func:`positive_definite_above`
-are the sets, which NumPyro's samplers know how to leave unconstrained.
+A release ``Sigma = A + E`` with ``E ~ Wishart(df, scale I)`` implies that ``Sigma - A`` is positive definite.
+:class:`ShiftedWishart` is its likelihood, and :class:`ShiftedGaussian` that of Gaussian noise, which implies no bound.
+:class:`MatrixBeta` is a distribution of A on ``0 < A < Sigma``. :func:`between_zero_and` and :func:`positive_definite_above`
+are the supports as constraints, with transforms for NumPyro's samplers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpyro.distributions.util import validate_sample
 
 
 class _Above(constraints.Constraint):
-    """{Sigma: Sigma - loc positive definite}."""
+    """Constraint {Sigma: Sigma - loc positive definite}."""
 
     event_dim = 2
 
@@ -43,7 +43,7 @@ class _Above(constraints.Constraint):
 
 
 class _Between(constraints.Constraint):
-    """{A: A and upper - A positive definite}."""
+    """Constraint {A: A and upper - A positive definite}."""
 
     event_dim = 2
 
@@ -70,7 +70,7 @@ between_zero_and = _Between
 
 
 class _Shift(Transform):
-    """x + loc, on symmetric matrices."""
+    """Transform from x to x + loc, on symmetric matrices."""
 
     def __init__(self, loc: ArrayLike) -> None:
         self.loc = loc
@@ -95,8 +95,9 @@ class _Shift(Transform):
 
 
 class BoundedMatrix(Transform):
-    """Positive definite C to A = L B L' with L L' = upper and B = C (I + C)^{-1}: onto 0 < A < upper, with no boundary.
+    """Transform from positive definite matrices C onto 0 < A < upper.
 
+    ``A = L B L'`` with ``L L' = upper`` and ``B = C (I + C)^{-1}``. The Jacobian is
     ``|dA| = |upper|^{(d+1)/2} |I + C|^{-(d+1)} |dC|``.
 
     Args:
@@ -114,13 +115,14 @@ class BoundedMatrix(Transform):
 
     def __call__(self, x: ArrayLike) -> Array:
         K = jnp.linalg.cholesky(jnp.asarray(x))
-        # C (I + C)^{-1} = K (I + K'K)^{-1} K' = V'V keeps its digits where C is small
+        # C (I + C)^{-1} = K (I + K'K)^{-1} K' = V'V is accurate where C is small
         V = _solve(_eye(K) + _t(K) @ K, _t(K))
         half = jnp.linalg.cholesky(jnp.asarray(self.upper)) @ _t(V)
         return half @ _t(half)
 
     def _inverse(self, y: ArrayLike) -> Array:
-        L, root = jnp.linalg.cholesky(jnp.asarray(self.upper)), jnp.linalg.cholesky(jnp.asarray(y))
+        L = jnp.linalg.cholesky(jnp.asarray(self.upper))
+        root = jnp.linalg.cholesky(jnp.asarray(y))
         J = solve_triangular(jnp.broadcast_to(L, root.shape), root, lower=True)  # B = J J'
         V = _solve(_eye(J) - _t(J) @ J, _t(J))  # C = (I - B)^{-1} B = J (I - J'J)^{-1} J'
         return _t(V) @ V
@@ -145,9 +147,9 @@ def _biject_to_between(constraint: _Between) -> Transform:
 
 
 class ShiftedWishart(Distribution):
-    """Sigma - loc ~ Wishart_d(df, scale I): a release, given the second moment behind it.
+    """Distribution of a release with Wishart noise, given the second moment: Sigma - loc ~ Wishart_d(df, scale I).
 
-    The log density is -inf where Sigma - loc is not positive definite; its gradient is finite everywhere, in every argument.
+    The log density is -inf where Sigma - loc is not positive definite. Its gradient is finite everywhere, in every argument.
 
     Args:
         loc: A, symmetric, (..., d, d).
@@ -189,13 +191,13 @@ class ShiftedWishart(Distribution):
         return jnp.broadcast_to(one * (1 + _eye(self.loc)), self.batch_shape + self.event_shape)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Exact, by Bartlett's decomposition."""
+        """Draw exactly, by Bartlett's decomposition."""
         T = _bartlett(key, self.df, sample_shape + self.batch_shape, self.event_shape[-1], self.loc.dtype)
         return self.loc + _last(self.scale) * (T @ _t(T))
 
     @validate_sample
     def log_prob(self, value: ArrayLike) -> Array:
-        """log p(Sigma), (...), over the d (d + 1) / 2 free entries."""
+        """Return log p(Sigma), (...), over the d (d + 1) / 2 free entries."""
         noise = jnp.asarray(value) - self.loc
         d = noise.shape[-1]
         log_det, inside = _guarded_log_det(noise)
@@ -206,11 +208,13 @@ class ShiftedWishart(Distribution):
 
 
 class ShiftedGaussian(Distribution):
-    """Sigma - loc symmetric, N(0, sd^2) off the diagonal and N(0, 2 sd^2) on it: a release with Gaussian noise.
+    """Distribution of a release with Gaussian noise, given the second moment.
+
+    Sigma - loc is symmetric, N(0, sd^2) off the diagonal and N(0, 2 sd^2) on it.
 
     Args:
         loc: A, symmetric, (..., d, d).
-        sd: of the noise, (...).
+        sd: sd of the noise off the diagonal, (...).
     """
 
     arg_constraints: ClassVar = {"loc": constraints.real_matrix, "sd": constraints.positive}
@@ -234,13 +238,13 @@ class ShiftedGaussian(Distribution):
         return jnp.broadcast_to(_last(self.sd**2) * (1 + _eye(self.loc)), self.batch_shape + self.event_shape)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """(G + G') / sqrt(2), G of independent entries."""
+        """Draw loc + sd (G + G') / sqrt(2), where G has independent standard normal entries."""
         G = jax.random.normal(key, sample_shape + self.batch_shape + self.event_shape, self.loc.dtype)
         return self.loc + _last(self.sd / jnp.sqrt(2)) * (G + _t(G))
 
     @validate_sample
     def log_prob(self, value: ArrayLike) -> Array:
-        """log p(Sigma), (...), over the d (d + 1) / 2 free entries."""
+        """Return log p(Sigma), (...), over the d (d + 1) / 2 free entries."""
         noise = jnp.asarray(value) - self.loc
         d = noise.shape[-1]
         log_norm = 0.25 * d * (d + 1) * jnp.log(2 * jnp.pi * self.sd**2) + 0.5 * d * jnp.log(2.0)
@@ -248,9 +252,9 @@ class ShiftedGaussian(Distribution):
 
 
 class MatrixBeta(Distribution):
-    """p(A) ~ |A|^{a - (d+1)/2} |upper - A|^{b - (d+1)/2} on 0 < A < upper, the matrix-variate beta law.
+    """Matrix-variate beta distribution: p(A) ~ |A|^{a - (d+1)/2} |upper - A|^{b - (d+1)/2} on 0 < A < upper.
 
-    With a = b = (d + 1) / 2 it is uniform. With d = 1 it is upper times the beta law.
+    With a = b = (d + 1) / 2 it is uniform. With d = 1 it is upper times the beta distribution.
 
     Args:
         concentration1: a > (d - 1) / 2, (...).
@@ -283,7 +287,7 @@ class MatrixBeta(Distribution):
 
     @classmethod
     def uniform(cls, upper: ArrayLike, *, validate_args: bool | None = None) -> MatrixBeta:
-        """The uniform law on 0 < A < upper."""
+        """Return the uniform distribution on 0 < A < upper."""
         half = 0.5 * (jnp.shape(upper)[-1] + 1)
         return cls(half, half, upper, validate_args=validate_args)
 
@@ -299,21 +303,24 @@ class MatrixBeta(Distribution):
         return jnp.broadcast_to(_last(share) * self.upper, self.batch_shape + self.event_shape)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Exact, from two Wishart matrices: (S_1 + S_0)^{-1/2} S_1 (S_1 + S_0)^{-1/2}."""
-        d, shape = self.event_shape[-1], sample_shape + self.batch_shape
+        """Draw exactly, from two Wishart matrices: (S_1 + S_0)^{-1/2} S_1 (S_1 + S_0)^{-1/2}."""
+        d = self.event_shape[-1]
+        shape = sample_shape + self.batch_shape
         df = 2 * jnp.stack([jnp.broadcast_to(a, self.batch_shape) for a in (self.concentration1, self.concentration0)])
         df = df.reshape(2, *(1,) * len(sample_shape), *self.batch_shape)
         T1, T0 = _bartlett(key, df, (2, *shape), d, self.upper.dtype)
-        V = _solve(T1 @ _t(T1) + T0 @ _t(T0), T1)  # V V' has a rotation-invariant law, so any square root will do
+        # the distribution of V V' is invariant to rotations, so that any square root of upper can be used
+        V = _solve(T1 @ _t(T1) + T0 @ _t(T0), T1)
         half = jnp.linalg.cholesky(self.upper) @ V
         return half @ _t(half)
 
     @validate_sample
     def log_prob(self, value: ArrayLike) -> Array:
-        """log p(A), (...), over the d (d + 1) / 2 free entries; -inf outside, with finite gradients."""
+        """Return log p(A), (...), over the d (d + 1) / 2 free entries; -inf outside the support, with finite gradients."""
         A = jnp.asarray(value)
         d = A.shape[-1]
-        a, b, half = self.concentration1, self.concentration0, 0.5 * (d + 1)
+        a, b = self.concentration1, self.concentration0
+        half = 0.5 * (d + 1)
         log_det, positive = _guarded_log_det(A)
         log_det_rest, below = _guarded_log_det(self.upper - A)
         log_beta = multigammaln(a, d) + multigammaln(b, d) - multigammaln(a + b, d)
@@ -322,7 +329,7 @@ class MatrixBeta(Distribution):
 
 
 def _bartlett(key: Array, df: Array, shape: tuple[int, ...], d: int, dtype: Any) -> Array:
-    """T lower triangular with T T' ~ Wishart_d(df, I), (*shape, d, d)."""
+    """Draw lower triangular T with T T' ~ Wishart_d(df, I), (*shape, d, d)."""
     below, diagonal = jax.random.split(key)
     T = jnp.tril(jax.random.normal(below, (*shape, d, d), dtype), -1)
     chi = jnp.sqrt(2 * jax.random.gamma(diagonal, 0.5 * (df[..., None] - jnp.arange(d)), (*shape, d), dtype))
@@ -330,9 +337,9 @@ def _bartlett(key: Array, df: Array, shape: tuple[int, ...], d: int, dtype: Any)
 
 
 def _guarded_log_det(M: Array) -> tuple[Array, Array]:
-    """log|M| where M is positive definite, else 0 with gradient 0; and whether it is."""
+    """Return log|M| where M is positive definite and otherwise 0 with gradient 0, and whether M is positive definite."""
     diagonal = jnp.diagonal(jnp.linalg.cholesky(jax.lax.stop_gradient(M)), axis1=-2, axis2=-1)
-    inside = jnp.all(diagonal > 0, axis=-1)  # a failed factorisation is nan
+    inside = jnp.all(diagonal > 0, axis=-1)  # a factorisation that fails returns nan
     return _log_det(jnp.where(inside[..., None, None], M, _eye(M))), inside
 
 
@@ -341,7 +348,7 @@ def _log_det(M: Array) -> Array:
 
 
 def _solve(M: Array, B: Array) -> Array:
-    """R^{-1} B with R R' = M."""
+    """Return R^{-1} B with R R' = M."""
     return solve_triangular(jnp.linalg.cholesky(M), B, lower=True)
 
 

@@ -1,7 +1,8 @@
-"""Internals of NumPyro's kernels that this package relies on: states by their fields, and private names. Nothing else does.
+"""Internals of NumPyro's kernels that this package relies on: fields of states, and private names.
 
-It was written for the version in :data:`WRITTEN_FOR`. ``tests/sampling/test_internals.py`` compares it with the NumPyro that
-is installed, and says what to look at where a later version has changed.
+No other file of the package uses them. They are those of the version in :data:`WRITTEN_FOR`.
+``tests/sampling/test_internals.py`` compares them with the NumPyro that is installed, and says what to look at where a later
+version has changed.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ __all__ = [
     "inverse_mass",
     "is_prng_key",
     "potential_energy",
-    "raised",
     "transform_fn",
     "tree_depth",
     "warmup_adapter",
-    "weighed",
+    "with_gradient",
+    "with_huge_energy",
     "without_gradient",
 ]
 
 #: The version of NumPyro whose source was read.
 WRITTEN_FOR = "0.22.0"
 
-#: What is kept of every iteration beside the draws, where a kernel has it: ArviZ's name, the field of NumPyro's state.
+#: Sampler statistics that are stored with the draws where a kernel has them: ArviZ's name, and the field of NumPyro's state.
 STATISTICS = {
     "diverging": "diverging",
     "n_steps": "num_steps",
@@ -67,40 +68,40 @@ STATISTICS = {
 def energy_and_sites(
     model: Callable[..., None], args: tuple[Any, ...], values: Mapping[str, Array], keep: Sequence[str]
 ) -> tuple[Array, dict[str, Array]]:
-    """Return the potential energy at unconstrained values, and some sites' values there, all of one trace of the model."""
+    """Return the potential energy at unconstrained values, and the values of the sites ``keep``, from one trace."""
     log_joint, trace = log_density(_unconstrain_params(model, dict(values)), args, {}, {})
     return -log_joint, {name: trace[name]["value"] for name in keep if name in trace}
 
 
 def tree_depth(kernel: NUTS) -> int:
-    """Return the depth of the largest tree after warm-up, which NumPyro knows under a private name alone."""
+    """Return the depth of the largest tree after warm-up. NumPyro has it only under a private name."""
     depth = kernel._max_tree_depth
     return int(depth[1] if isinstance(depth, tuple) else depth)
 
 
 def first_state(shaped: HMCState, vector: np.ndarray[Any, Any], key: Array) -> HMCState:
-    """Return the state in which NUTS starts, without potential energy and gradient, made of NumPy's numbers.
+    """Return the state in which NUTS starts, without potential energy and gradient, as NumPy arrays.
 
     Args:
-        shaped: shapes and types of the state, as ``jax.eval_shape`` gives them; ``z`` is a dataclass with a field
+        shaped: shapes and types of the state, as ``jax.eval_shape`` returns them; ``z`` is a dataclass with a field
             ``vector``.
         vector: unconstrained values, (n,).
-        key: of the chain, split as ``hmc`` splits it.
+        key: the chain's key, which is split as ``hmc`` splits it.
     """
     adapt = shaped.adapt_state
-    empty = shaped._replace(rng_key=None, adapt_state=adapt._replace(rng_key=None))
-    state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), empty)
-    own, adaptation, _ = split(key, 3)
+    without_keys = shaped._replace(rng_key=None, adapt_state=adapt._replace(rng_key=None))
+    state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), without_keys)
+    chain_key, adaptation, _ = split(key, 3)
     ones = {
         name: np.ones_like(getattr(state.adapt_state, name))
         for name in ("step_size", "inverse_mass_matrix", "mass_matrix_sqrt", "mass_matrix_sqrt_inv")
     }
-    *rest, towards = state.adapt_state.ss_state
-    adapt = state.adapt_state._replace(
-        rng_key=split(adaptation, 2)[0], ss_state=(*rest, towards + np.log(10, dtype=towards.dtype)), **ones
-    )
+    # dual averaging shrinks the logarithm of the step size towards that of ten times the first one, which is 1
+    *averages, prox_center = state.adapt_state.ss_state
+    prox_center = prox_center + np.log(10, dtype=prox_center.dtype)
+    adapt = state.adapt_state._replace(rng_key=split(adaptation, 2)[0], ss_state=(*averages, prox_center), **ones)
     z = replace(state.z, vector=vector.astype(state.z.vector.dtype))
-    return state._replace(rng_key=own, z=z, adapt_state=adapt)
+    return state._replace(rng_key=chain_key, z=z, adapt_state=adapt)
 
 
 def without_gradient(state: HMCState) -> HMCState:
@@ -108,20 +109,20 @@ def without_gradient(state: HMCState) -> HMCState:
     return state._replace(z_grad=jax.tree.map(jnp.zeros_like, state.z))
 
 
-def raised(state: HMCState) -> HMCState:
+def with_huge_energy(state: HMCState) -> HMCState:
     """Set the energy to 1e30, so that the next proposal is accepted."""
     high = state.potential_energy.__array_namespace__().full_like(state.potential_energy, 1e30)
     return state._replace(potential_energy=high, energy=high)
 
 
-def weighed(state: HMCState, step: Callable[[HMCState], HMCState]) -> HMCState:
-    """Return the state with potential energy and gradient, from a step with an infinite mass, which does not move it."""
-    heavy = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.adapt_state.inverse_mass_matrix)
-    there = step(state._replace(adapt_state=state.adapt_state._replace(inverse_mass_matrix=heavy)))
-    return state._replace(**{name: getattr(there, name) for name in ("z", "z_grad", "potential_energy", "energy")})
+def with_gradient(state: HMCState, step: Callable[[HMCState], HMCState]) -> HMCState:
+    """Return the state with its potential energy and gradient, which a step of infinite mass computes without moving it."""
+    no_inverse_mass = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.adapt_state.inverse_mass_matrix)
+    stepped = step(state._replace(adapt_state=state.adapt_state._replace(inverse_mass_matrix=no_inverse_mass)))
+    return state._replace(**{name: getattr(stepped, name) for name in ("z", "z_grad", "potential_energy", "energy")})
 
 
 def inverse_mass(adapt_state: Any) -> Array:
-    """Return the inverse mass matrix, diagonal, as one vector, also where NumPyro keeps a vector for each block of sites."""
+    """Return the diagonal of the inverse mass matrix as one vector, also where NumPyro has one for each block of sites."""
     D: Array | Mapping[str, Array] = adapt_state.inverse_mass_matrix
     return jnp.concatenate([jnp.ravel(block) for block in D.values()]) if isinstance(D, Mapping) else D

@@ -1,10 +1,10 @@
-"""JAX's own random numbers, bit for bit, in fewer and larger pieces of program.
+"""JAX's random numbers, bit for bit, from a program that compiles faster.
 
-A step of NUTS asks for random numbers in many places, and of what JAX writes for each (threefry, Salmon et al. 2011, SC11)
-XLA compiles several kernels. Here a loop over the rounds holds all but its start.
+A step of NUTS draws random numbers in many places. At each of them JAX writes out the rounds of its generator (threefry,
+Salmon et al. 2011, SC11), of which XLA compiles several kernels. Here the rounds are one loop.
 
-It was written for the version of JAX in :data:`WRITTEN_FOR`. ``tests/sampling/test_internals.py`` compares it with the JAX
-that is installed, and says what to look at where a later version draws other numbers.
+The numbers are those of the version of JAX in :data:`WRITTEN_FOR`. ``tests/sampling/test_internals.py`` compares them with
+the JAX that is installed, and says what to look at where a later version draws other numbers.
 """
 
 from __future__ import annotations
@@ -30,41 +30,53 @@ _BITS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 
 
 def keys(seed: int, count: int) -> list[Array]:
-    """Keys that draw what those of ``jax.random.split(jax.random.key(seed), count)`` draw; nothing is compiled for them."""
+    """Return keys that draw the numbers of ``jax.random.split(jax.random.key(seed), count)``, without compiling anything."""
     high = (seed >> 32) & _WORD if jax.config.jax_enable_x64 else 0
-    return _apart(np.array([high, seed & _WORD], np.uint32), count)
+    return _split_by_numpy(np.array([high, seed & _WORD], np.uint32), count)
 
 
 def split(key: Array, count: int) -> list[Array]:
-    """The keys of ``jax.random.split(key, count)``, likewise."""
-    return _apart(np.asarray(jax.random.key_data(key)), count)
+    """Return the keys of ``jax.random.split(key, count)``, without compiling anything."""
+    return _split_by_numpy(np.asarray(jax.random.key_data(key)), count)
 
 
-def _apart(pair: NDArray[np.uint32], count: int) -> list[Array]:
+def _split_by_numpy(pair: NDArray[np.uint32], count: int) -> list[Array]:
+    """Return ``count`` keys from the two words of one, (2,)."""
     words = _counts(count) + pair[:, None]
     for i in np.arange(5):
         words, pair = _rounds(i, words, pair, np)
-    return [jax.random.wrap_key_data(each, impl=_IMPLEMENTATION) for each in words.T]
+    return [jax.random.wrap_key_data(key_words, impl=_IMPLEMENTATION) for key_words in words.T]
 
 
 def _counts(number: int) -> NDArray[np.uint32]:
-    """0, 1, ... as pairs of words, (2, n)."""
+    """Return 0, 1, ..., number - 1 as pairs of words, (2, number)."""
     counts = np.arange(number, dtype=np.uint64)
     return np.stack([counts >> np.uint64(32), counts & np.uint64(_WORD)]).astype(np.uint32)
 
 
 def _rounds(i: Any, words: Any, pair: Any, xp: Any) -> Any:
-    """Four rounds, the i-th time, and the next two of the key's three words in their turn, by NumPy or by jax.numpy."""
+    """Compute the i-th four rounds of threefry, and rotate the key's three words.
+
+    Args:
+        i: counts the calls, from 0; an unsigned array without dimensions, or traced.
+        words: to be hashed, (2, n).
+        pair: two of the key's three words, (2,); the third is the parity of these.
+        xp: NumPy or jax.numpy.
+
+    Returns:
+        The words, and the pair of the next call.
+    """
     left, right = words
-    for by in xp.asarray(_ROTATIONS)[i & 1]:
+    for bits in xp.asarray(_ROTATIONS)[i & 1]:
         left = left + right
-        right = ((right << by) | (right >> (np.uint32(32) - by))) ^ left
-    one, other = pair[1], pair[0] ^ pair[1] ^ _PARITY
-    return xp.stack([left + one, right + other + (i + 1).astype(np.uint32)]), xp.stack([one, other])
+        right = ((right << bits) | (right >> (np.uint32(32) - bits))) ^ left
+    second = pair[1]
+    third = pair[0] ^ pair[1] ^ _PARITY
+    return xp.stack([left + second, right + third + (i + 1).astype(np.uint32)]), xp.stack([second, third])
 
 
 def _hash(pair: Array, shape: tuple[int, ...]) -> Array:
-    """The hashes of 0, 1, ... under a key, (2, n)."""
+    """Return the hashes of 0, 1, ... under a key, (2, n)."""
     rounds = lambda i, carry: _rounds(i, carry[0], carry[1], jnp)
     return jax.lax.fori_loop(0, 5, rounds, (_counts(prod(shape)) + pair[:, None], pair))[0]
 

@@ -26,15 +26,15 @@ from mpmtl_prob.sampling import chains as loop
 
 
 class Setting(NamedTuple):
-    """A small problem.
+    """Size, priors and release of a small simulated problem.
 
     Attributes:
         num_features: d.
         num_tasks: m.
-        rows: of every task.
+        rows: number of rows of every task.
         sigma: prior of sigma, (median, log_sd).
         rate: prior of rate, and of rate_own.
-        noise: of a release of W that the model observes as well, clipped to its ``clip``; None for no release.
+        noise: mechanism of a release of W, clipped to its ``clip``, that the model observes too; None for no release.
     """
 
     num_features: int = 2
@@ -55,40 +55,43 @@ def chain_for_each(
     thin: int = 1,
     seed: int = 0,
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-    """One chain for each of many data sets of the same shape, by one program.
+    """Run one chain for each of many data sets of the same shape, all by one compiled program.
 
     Args:
-        kernel: of a model of one pytree. Calls with the same one and the same shapes compile once.
+        kernel: kernel of a model whose argument is one pytree. Calls with the same kernel and shapes compile once.
         data: a pytree for every chain.
-        start: unconstrained values of the model's sites, by data set; default: where the kernel likes to start.
+        start: from a data set to unconstrained values of the model's sites; default: where the kernel starts by itself.
         warmup: iterations of adaptation.
-        draws: kept.
+        draws: number of draws of every chain.
         thin: iterations per draw.
-        seed: of the chains.
+        seed: seed of the chains.
 
     Returns:
-        Draws by site and whether they ended in a divergence, (data set, draw, ...).
+        Draws by site, and whether each draw's last transition diverged, (data set, draw, ...).
     """
     check_not_forked()
     compiled = loop.program(kernel, warmup, thin)
     keys = loop.keys(seed, len(data))
-    # in the order and the types of a fit's start: the same program
+    # starts have the order and the types of a fit's own, so that the program that a fit has compiled is used again
     begin = [None if start is None else {k: np.asarray(v) for k, v in start(one).items()} for one in data]
 
     def chain(i: int) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-        state, args, kept = compiled.init(keys[i], begin[i], (data[i],)), (data[i],), []
+        args = (data[i],)
+        state = compiled.init(keys[i], begin[i], args)
         for steps in compiled.chunks(state, -(-warmup // thin)):
             state, _ = compiled.advance(state, args, steps)
+        chunks = []
         for steps in compiled.chunks(state, draws):
-            state, found = compiled.advance(state, args, steps)
-            kept.append(jax.tree.map(lambda x, steps=steps: np.asarray(x)[:steps], found))
-        samples, statistics = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)
+            state, padded = compiled.advance(state, args, steps)
+            chunks.append(jax.tree.map(lambda x, steps=steps: np.asarray(x)[:steps], padded))
+        samples, statistics = jax.tree.map(lambda *parts: np.concatenate(parts), *chunks)
         return samples, statistics.get("diverging", np.zeros(draws, dtype=bool))
 
     compiled.advance(compiled.init(keys[0], begin[0], (data[0],)), (data[0],), 0)  # compiles, once for all threads
-    every = loop.each(chain, range(len(data)))
-    found: tuple[dict[str, NDArray[Any]], NDArray[np.bool_]] = jax.tree.map(lambda *parts: np.stack(parts), *every)
-    return found
+    of_chains = loop.map_in_threads(chain, range(len(data)))
+    stacked: tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]
+    stacked = jax.tree.map(lambda *parts: np.stack(parts), *of_chains)
+    return stacked
 
 
 def rank_statistics(
@@ -104,36 +107,42 @@ def rank_statistics(
     seed: int = 0,
     sampled: Model | None = None,
 ) -> dict[str, NDArray[np.int64]]:
-    """Ranks of the truth among posterior draws, 0..draws, by functional, (replications,). All replications run side by side.
+    """Return the ranks of the truth among posterior draws, 0..draws, by functional, (replications,).
+
+    All replications run side by side.
 
     Args:
         model: of :mod:`mpmtl_prob.models.penalised`; the truth is drawn from its prior, and the data from its likelihood.
         kernel: from a model to a kernel.
-        setting: the problem.
+        setting: the problem; default ``Setting()``.
         precondition: sample in local coordinates.
         replications: number of simulated data sets.
         warmup: iterations of adaptation.
-        draws: kept.
+        draws: number of draws of every chain.
         thin: iterations per draw; ranks are uniform only if draws are nearly independent.
-        seed: of everything.
-        sampled: the model to sample from; default ``model``. Another one shows what the test can catch.
+        seed: seed of the simulated data and of the chains.
+        sampled: the model to sample from; default ``model``. A different model shows which mistakes the test can catch.
     """
     setting = setting or Setting()
     rng = np.random.default_rng(seed)
     truths, data = zip(*(_simulate(model, setting, precondition, rng) for _ in range(replications)), strict=True)
     instance = kernel(model if sampled is None else sampled)
     start = _near_zero if setting.noise is not None and not precondition else None
-    found, _ = chain_for_each(instance, data, start=start, warmup=warmup, draws=draws, thin=thin, seed=seed)
-    values = _functionals(found)
+    samples, _ = chain_for_each(instance, data, start=start, warmup=warmup, draws=draws, thin=thin, seed=seed)
+    values = _functionals(samples)
     truth = _functionals({k: np.stack([t[k] for t in truths])[:, None] for k in truths[0]})
     return {k: np.sum(values[k] < truth[k], axis=1) for k in truth}
 
 
 def uniformity(ranks: NDArray[np.int64], draws: int = 19, bins: int = 10) -> float:
-    """p-value of the chi-squared test that ranks 0..draws are uniform; ``bins`` must divide draws + 1."""
+    """Return the p-value of the chi-squared test that ranks 0..draws are uniform.
+
+    Raises:
+        ValueError: ``bins`` does not divide draws + 1.
+    """
     if (draws + 1) % bins:
         raise ValueError(f"bins: expected a divisor of draws + 1 = {draws + 1}, got {bins}")
-    from scipy.stats import chisquare  # which takes a second to import
+    from scipy.stats import chisquare  # imported here because it takes a second
 
     return float(chisquare(np.bincount(ranks * bins // (draws + 1), minlength=bins)).pvalue)
 
@@ -141,8 +150,13 @@ def uniformity(ranks: NDArray[np.int64], draws: int = 19, bins: int = 10) -> flo
 def _simulate(
     model: Model, setting: Setting, precondition: bool, rng: np.random.Generator
 ) -> tuple[dict[str, FloatArray], ObservedTasks]:
+    """Draw the truth, by site, from the model's prior, and data from its likelihood."""
     shape = (setting.num_features, setting.num_tasks)
-    lognormal = lambda prior: prior[0] * np.exp(prior[1] * rng.standard_normal())
+
+    def lognormal(prior: tuple[float, float]) -> float:
+        median, log_sd = prior
+        return float(median * np.exp(log_sd * rng.standard_normal()))
+
     sigma = lognormal(setting.sigma)
     priors = penalised.PRIORS[model]
     rates = [lognormal(setting.rate) for _ in priors]
@@ -155,9 +169,10 @@ def _simulate(
     X = rng.standard_normal((setting.num_tasks, setting.rows, setting.num_features))
     y = np.einsum("tnj,jt->tn", X, W) + sigma * rng.standard_normal((setting.num_tasks, setting.rows))
     tasks = TaskData.from_lists(list(X), list(y))
-    # the smoothing and the coordinates may depend on the data; the posterior does not
+    # smoothing and coordinates may depend on the data, because the posterior does not depend on them
+    rate_own = setting.rate if len(priors) > 1 else None
     data = penalised.observe(
-        model, tasks, rate=setting.rate, rate_own=setting.rate, sigma=setting.sigma, precondition=precondition
+        model, tasks, rate=setting.rate, rate_own=rate_own, sigma=setting.sigma, precondition=precondition
     )
     if (law := setting.noise) is not None:
         bounded = W / np.maximum(1.0, np.linalg.norm(W, axis=0) / law.clip)
@@ -173,7 +188,10 @@ def _simulate(
 
 
 def _near_zero(data: ObservedTasks) -> dict[str, Any]:
-    """Start where a release always allows W to be; far from 0 a chain may start where the density is 0, and stays there."""
+    """Return a start near W = 0, where every release has a positive density.
+
+    A chain that starts where the density is 0 stays there.
+    """
     matrices, rates = (("W",), ("rate",)) if len(data.parts) == 1 else (("P", "Q"), ("rate", "rate_own"))
     small = 0.02 * np.random.default_rng(0).standard_normal(np.shape(data.centre)[::-1])
     return dict.fromkeys(matrices, small) | dict.fromkeys(("sigma", *rates), 0.0)

@@ -1,8 +1,9 @@
-"""A run of chains on disk, so that what was drawn survives an interruption.
+"""Files of unfinished runs of chains, from which an interrupted run goes on.
 
-The file holds draws of models that depend on rows, so that it is for its owner alone (mode 0600). Whether it is of the same
-rows is told by a mark that is keyed with a salt of the file's own: marks of two files say nothing of each other, and a mark
-without its file cannot be compared with that of guessed rows. Whoever has the file can compare, and has its draws as well.
+The draws depend on private rows, so that only the file's owner may read it (mode 0600). A mark shows whether the file belongs
+to the same rows: a hash that is keyed with a random salt of the file. Therefore the marks of two files cannot be compared
+with each other, nor a mark without its file with that of guessed rows. Whoever has the file can test a guess, but they also
+have the draws.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ import numpy as np
 from mpmtl_prob._util.files import atomic_write, holding
 from mpmtl_prob.sampling.chains import ChainStates, Draws
 
-_FORMAT = 2  # of version 0.3.0: 1, in which the mark is the fingerprint itself
+#: In format 1, that of version 0.3.0, the mark is the fingerprint itself.
+_FORMAT = 2
 _SALT_BYTES = 32
 
 
 def fingerprint(settings: Mapping[str, Any], args: Any) -> str:
-    """A hash of what must be the same for a run to go on: the settings and the numbers of the model's arguments.
+    """Return a hash of what must be the same for a run to go on: the settings and the numbers of the model's arguments.
 
-    It tells right guesses of the rows from wrong ones, and is not to be written down.
+    Whoever knows it can test guesses of the rows, so that it must not be stored.
     """
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for leaf in jax.tree.leaves(args, is_leaf=_in_parts):
@@ -41,7 +43,7 @@ def fingerprint(settings: Mapping[str, Any], args: Any) -> str:
 
 
 def _in_parts(value: Any) -> bool:
-    """Return whether data are read part by part, as rows of tasks are (:class:`mpmtl_prob.privacy.ledger.InParts`)."""
+    """Return whether a value gives its parts one by one, as tasks do (:class:`mpmtl_prob.privacy.ledger.InParts`)."""
     return hasattr(value, "fingerprint_parts")
 
 
@@ -51,7 +53,7 @@ def _whole(leaf: Any) -> tuple[tuple[int, ...], Any, list[bytes]]:
 
 
 def write(path: str | os.PathLike[str], run: str, reached: ChainStates, draws: Draws, statistics: Draws) -> None:
-    """Write a run of this fingerprint; a file that was there stays until the new one is whole."""
+    """Write a run with this fingerprint; an earlier file stays until the new one is complete."""
     leaves = [_plain(leaf) for leaf in jax.tree.leaves(reached.state)]
     arrays: dict[str, Any] = {f"state/{i:03d}": leaf for i, leaf in enumerate(leaves)}
     arrays |= {f"draws/{k}": v for k, v in draws.items()} | {f"statistics/{k}": v for k, v in statistics.items()}
@@ -62,26 +64,32 @@ def write(path: str | os.PathLike[str], run: str, reached: ChainStates, draws: D
 
 
 def read(path: str | os.PathLike[str], run: str, like: ChainStates) -> tuple[ChainStates, Draws, Draws]:
-    """Read a run that :func:`write` wrote, or version 0.3.0, into a state of the same structure.
+    """Read a run that :func:`write` or version 0.3.0 wrote, into a state of the same structure.
+
+    Args:
+        path: the file.
+        run: the run's fingerprint.
+        like: states of the same kernel, model and number of chains.
 
     Raises:
-        ValueError: a file of another run, or none at all.
+        ValueError: a file of another run, or one that holds no run.
     """
     with holding("run", path, name="checkpoint", foreign=(OSError, KeyError, ValueError)):
         with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-        mark = _mark(found["salt"].tobytes(), run) if "salt" in found else run
-        same = hmac.compare_digest(str(found["mark"]), mark)
-    if not same:
+            arrays = {name: file[name] for name in file.files}
+        mark = _mark(arrays["salt"].tobytes(), run) if "salt" in arrays else run
+        is_same_run = hmac.compare_digest(str(arrays["mark"]), mark)
+    if not is_same_run:
         raise ValueError(
             f"checkpoint: {os.fspath(path)!r} holds another run; expected the same model, data, kernel, chains, warm-up, "
             "thinning and seed. Give another file, or delete this one"
         )
     leaves, structure = jax.tree.flatten(like.state)
-    state = [_restored(found[f"state/{i:03d}"], leaf) for i, leaf in enumerate(leaves)]
-    warmed, drawn = (int(n) for n in found["reached"])
-    parts = [{k.split("/", 1)[1]: v for k, v in found.items() if k.startswith(p)} for p in ("draws/", "statistics/")]
-    return ChainStates(jax.tree.unflatten(structure, state), warmed, drawn), parts[0], parts[1]
+    state = [_restored(arrays[f"state/{i:03d}"], leaf) for i, leaf in enumerate(leaves)]
+    warmed, drawn = (int(n) for n in arrays["reached"])
+    draws = {name.removeprefix("draws/"): v for name, v in arrays.items() if name.startswith("draws/")}
+    statistics = {name.removeprefix("statistics/"): v for name, v in arrays.items() if name.startswith("statistics/")}
+    return ChainStates(jax.tree.unflatten(structure, state), warmed, drawn), draws, statistics
 
 
 def _mark(salt: bytes, run: str) -> str:
@@ -93,9 +101,11 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _plain(leaf: Any) -> Any:
+    """Return a leaf of a state as a NumPy array; of a random key its words."""
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
 def _restored(array: Any, like: Any) -> Any:
-    found = jnp.asarray(array)
-    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(like)) if _is_key(like) else found
+    """Return the leaf that :func:`_plain` was given, of the kind of another."""
+    leaf = jnp.asarray(array)
+    return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like)) if _is_key(like) else leaf

@@ -12,23 +12,27 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Vehtari et al. (2021), Bayesian Analysis 16: r-hat below 1.01 and 100 effective draws per chain.
+#: Largest r-hat of a sound run. This limit and the next one are from Vehtari et al. (2021), Bayesian Analysis 16.
 RHAT_LIMIT = 1.01
-#: The largest of many r-hats, as over the entries of W, is larger in sound runs too.
-RHAT_LIMIT_OF_MANY = 1.05
+#: Smallest number of effective draws per chain of a sound run.
 ESS_PER_CHAIN = 100
-#: Quantiles whose effective sample size is that of the tails; ArviZ's own follow its rcParams, so differ between users.
+#: Limit of the largest of many r-hats, as over the entries of W, which is larger in sound runs too.
+RHAT_LIMIT_OF_MANY = 1.05
+#: Quantiles whose effective sample sizes are those of the tails. ArviZ's defaults follow its rcParams, which differ between
+#: users.
 TAILS = (0.05, 0.95)
+#: Draws of a chain, with fewer of which ArviZ computes neither measure.
+_ARVIZ_NEEDS = 4
 
 
 class Remedies(NamedTuple):
-    """Advice on what to do about draws that are too few or wrong, in the words of whoever drew them.
+    """Advice on draws that are too few or wrong, in the words of the function that drew them.
 
     Attributes:
-        settle: where chains disagree.
-        more: for that many draws per chain besides those there are, given their number.
-        smaller: where transitions diverge.
-        scale: where trajectories reach their limit.
+        settle: advice where chains disagree.
+        more: from the number of missing draws per chain, and the number there are, to advice on how to draw them.
+        smaller: advice where transitions diverge.
+        scale: advice where trajectories reach their limit.
     """
 
     settle: str
@@ -42,14 +46,14 @@ class Diagnosis:
     """Diagnosis of draws: how far they can be trusted.
 
     Attributes:
-        rhat: the largest rank-normalised split r-hat of every functional; none of weighted points.
+        rhat: the largest rank-normalised split r-hat of every functional; empty for weighted points.
         ess: the smallest bulk or tail effective sample size of every functional.
-        divergences: transitions that diverged.
-        draws: kept, of all chains; of weighted points, how many were weighted.
-        advice: what is wrong and what to do about it; empty if nothing is.
+        divergences: number of transitions that diverged.
+        draws: number of draws of all chains; for weighted points, the number of points.
+        advice: what is wrong and what to do about it; empty if nothing is wrong.
         remarks: what the draws say, where they can be trusted.
         asks_for_draws: whether something is wrong, and more draws alone may mend all of it.
-        khat: where draws are weighted points and no chains, the Pareto k of the weights.
+        khat: the Pareto k of the weights, where the draws are weighted points instead of chains.
     """
 
     rhat: Mapping[str, float]
@@ -95,60 +99,65 @@ def diagnose(
     """Judge draws by functionals that the data identify.
 
     Args:
-        functionals: by name, (chain, draw, ...). Never factor loadings, whose signs and order are arbitrary.
+        functionals: by name, (chain, draw, ...). Factor loadings must not be among them, because their signs and order are
+            arbitrary.
         statistics: of the sampler, (chain, draw).
-        remedies: what to do about it, in the words of whoever drew.
+        remedies: advice, in the words of the function that drew.
         exact: whether the sampler targets the posterior itself.
-        remarks: to add to what is said of the draws.
+        remarks: sentences to add to the diagnosis.
     """
-    from arviz_stats import ess as effective  # which take two seconds to import
-    from arviz_stats import rhat as agreement
+    # imported here because it takes two seconds
+    from arviz_stats import ess as effective_sample_size
+    from arviz_stats import rhat as split_rhat
 
-    data, compared = _data_set(functionals), _data_set({k: _compared(v) for k, v in functionals.items()})
+    data = _data_set(functionals)
+    compared = _data_set({k: _compared(v) for k, v in functionals.items()})
     chains, draws = data.sizes["chain"], data.sizes["draw"]
-    enough = lambda of: of.sizes["draw"] >= 4  # for ArviZ
-    rhat = {k: _worst(agreement(compared[[k]]), k, np.nanmax) if enough(compared) else np.nan for k in functionals}
-    ess = {
-        k: min(
-            _worst(effective(data[[k]], method="bulk"), k, np.nanmin),
-            _worst(effective(data[[k]], method="tail", prob=TAILS), k, np.nanmin),
-        )
-        if enough(data)
-        else np.nan
-        for k in functionals
-    }
+
+    def rhat_of(k: str) -> float:
+        return _worst(split_rhat(compared[[k]]), k, np.nanmax)
+
+    def ess_of(k: str) -> float:
+        bulk = effective_sample_size(data[[k]], method="bulk")
+        tail = effective_sample_size(data[[k]], method="tail", prob=TAILS)
+        return min(_worst(bulk, k, np.nanmin), _worst(tail, k, np.nanmin))
+
+    rhat = {k: rhat_of(k) if compared.sizes["draw"] >= _ARVIZ_NEEDS else np.nan for k in functionals}
+    ess = {k: ess_of(k) if draws >= _ARVIZ_NEEDS else np.nan for k in functionals}
     divergences = int(np.sum(statistics.get("diverging", np.zeros(1))))
     limit = {k: RHAT_LIMIT if v.ndim == 2 else RHAT_LIMIT_OF_MANY for k, v in functionals.items()}
-    apart = [k for k, v in rhat.items() if not v <= limit[k]]  # nan counts
+    # the negated comparisons count nan as wrong
+    disagreeing = [k for k, v in rhat.items() if not v <= limit[k]]
     few = [k for k, v in ess.items() if not v >= ESS_PER_CHAIN * chains]
-    advice = tuple(_advice(rhat, apart, ess, few, divergences, chains, draws, statistics, exact, remedies))
-    asks_for_draws = 0 < len(advice) == bool(apart) + bool(few)
+    advice = tuple(_advice(rhat, disagreeing, ess, few, divergences, chains, draws, statistics, exact, remedies))
+    asks_for_draws = 0 < len(advice) == bool(disagreeing) + bool(few)
     return Diagnosis(rhat, ess, divergences, chains * draws, advice, tuple(remarks), asks_for_draws)
 
 
 def diagnose_weights(khat: float, ess: float, points: int, *, remarks: Sequence[str] = ()) -> Diagnosis:
-    """Judge draws that are weighted points and no chains: they are there only where their weights can be trusted.
+    """Describe draws that are weighted points instead of chains, where their weights can be trusted.
 
     Args:
         khat: the Pareto k of the weights.
-        ess: how many draws they are worth.
-        points: that were weighted.
-        remarks: to add to what is said of the draws.
+        ess: effective number of draws.
+        points: number of weighted points.
+        remarks: sentences to add to the diagnosis.
     """
-    said = "Draws are weighted points of a normal law that was fitted to the posterior, and no chains."
-    return Diagnosis({}, {"weighted points": ess}, 0, points, (), (said, *remarks), khat=khat)
+    origin = "Draws are weighted points of a normal law that was fitted to the posterior, and no chains."
+    return Diagnosis({}, {"weighted points": ess}, 0, points, (), (origin, *remarks), khat=khat)
 
 
 def khat_advice(khat: NDArray[np.floating], num_draws: int, failing: str, remedy: str) -> tuple[str, ...]:
-    """Say what the Pareto k of every task's weights (m,) means.
+    """Return advice where the Pareto k of a task's weights is too large; empty where none is.
 
     Args:
-        khat: of every task; nan counts as too large.
-        num_draws: that were weighted.
-        failing: what is then wrong, a clause.
-        remedy: what to do, a sentence.
+        khat: Pareto k of every task's weights, (m,); nan counts as too large.
+        num_draws: number of weighted draws.
+        failing: a clause that says what is wrong with such a task.
+        remedy: a sentence that says what to do.
 
-    Source: Vehtari et al. (2024), JMLR 25(72): S draws bear k-hat up to min(1 - 1 / log10 S, 0.7).
+    Source: Vehtari et al. (2024), JMLR 25(72): averages over S draws can be trusted up to a k-hat of
+    min(1 - 1 / log10 S, 0.7).
     """
     limit = min(1 - 1 / np.log10(num_draws), 0.7)
     bad = ~(khat <= limit)
@@ -162,7 +171,7 @@ def khat_advice(khat: NDArray[np.floating], num_draws: int, failing: str, remedy
 
 def _advice(
     rhat: Mapping[str, float],
-    apart: list[str],
+    disagreeing: list[str],
     ess: Mapping[str, float],
     few: list[str],
     divergences: int,
@@ -172,21 +181,24 @@ def _advice(
     exact: bool,
     remedies: Remedies,
 ) -> list[str]:
+    """Return a sentence or two on everything that is wrong with draws."""
     lines = []
-    if apart:
-        who = "Chains disagree on" if chains > 1 else "The chain has not settled on"
-        worst = float(np.max([rhat[k] for k in apart]))  # nan if one is
-        then = "means can be used, intervals not yet" if worst <= RHAT_LIMIT_OF_MANY else "do not use these draws yet"
-        lines.append(f"{who} {_and(apart)} (r-hat up to {worst:.3f}, expected near 1): {then}. {remedies.settle}")
+    if disagreeing:
+        subject = "Chains disagree on" if chains > 1 else "The chain has not settled on"
+        worst = float(np.max([rhat[k] for k in disagreeing]))  # nan if one is nan
+        usable = "means can be used, intervals not yet" if worst <= RHAT_LIMIT_OF_MANY else "do not use these draws yet"
+        lines.append(
+            f"{subject} {_and(disagreeing)} (r-hat up to {worst:.3f}, expected near 1): {usable}. {remedies.settle}"
+        )
     if few:
-        least = min(ess[k] for k in few)
+        least = float(np.min([ess[k] for k in few]))  # nan if one is nan
         if np.isfinite(least):
             more = (int(np.ceil(ESS_PER_CHAIN * chains / max(least, 1.0))) - 1) * draws
-            rest = f"rest on {least:.0f} effective draws, and {ESS_PER_CHAIN * chains} are enough"
+            problem = f"rest on {least:.0f} effective draws, and {ESS_PER_CHAIN * chains} are enough"
         else:
             more = max(draws, 3 * ESS_PER_CHAIN - draws)
-            rest = f"cannot be judged by {draws} draws of a chain"
-        lines.append(f"Intervals of {_and(few)} {rest}: {remedies.more(more, draws)}")
+            problem = f"cannot be judged by {draws} draws of a chain"
+        lines.append(f"Intervals of {_and(few)} {problem}: {remedies.more(more, draws)}")
     if divergences:
         lines.append(
             f"{divergences} {'transition' if divergences == 1 else 'transitions'} diverged: some region is not explored and "
@@ -206,22 +218,27 @@ def _advice(
 
 
 def _data_set(functionals: Mapping[str, NDArray[np.floating]]) -> xr.Dataset:
+    """Return functionals as ArviZ expects them: each with dimensions of its own after chain and draw."""
     import xarray as xr
 
-    named = lambda k, v: (("chain", "draw", *(f"{k}_{i}" for i in range(v.ndim - 2))), v)
-    return xr.Dataset({k: named(k, v) for k, v in functionals.items()})
+    def dims(name: str, ndim: int) -> tuple[str, ...]:
+        return ("chain", "draw", *(f"{name}_{i}" for i in range(ndim - 2)))
+
+    return xr.Dataset({name: (dims(name, values.ndim), values) for name, values in functionals.items()})
 
 
-def _compared(v: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Chains to compare with each other: of a single one its halves."""
-    half = v.shape[1] // 2
-    return v if len(v) > 1 else v[0, : 2 * half].reshape(2, half, *v.shape[2:])
+def _compared(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the chains that r-hat compares with each other; of a single chain its two halves."""
+    half = values.shape[1] // 2
+    return values if len(values) > 1 else values[0, : 2 * half].reshape(2, half, *values.shape[2:])
 
 
-def _worst(found: xr.Dataset | xr.DataTree, name: str, of: object) -> float:
-    values = np.asarray(found[name].values, dtype=float)
-    return float(of(values)) if np.isfinite(values).any() else np.nan  # type: ignore[operator]
+def _worst(measure: xr.Dataset | xr.DataTree, name: str, extreme: Callable[[NDArray[Any]], Any]) -> float:
+    """Return the extreme value of a measure over all entries of a functional; nan where no value is finite."""
+    values = np.asarray(measure[name].values, dtype=float)
+    return float(extreme(values)) if np.isfinite(values).any() else np.nan
 
 
 def _and(names: list[str]) -> str:
+    """Join names by commas and a last "and"."""
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

@@ -1,4 +1,4 @@
-"""NumPyro's NUTS on a model whose sites are one vector to it."""
+"""NumPyro's NUTS on a model whose sites are joined in one vector, which compiles and runs faster."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mpmtl_prob.sampling._numpyro import HMCState, ParamInfo, constrain_fn, hmc,
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Sites:
-    """Unconstrained values of a model's sites, end to end.
+    """Unconstrained values of all of a model's sites in one vector.
 
     Attributes:
-        vector: all values, (n,).
+        vector: all values, one site after another, (n,).
         shapes: every site's name and shape, in the order of the vector.
     """
 
@@ -33,24 +33,27 @@ class Sites:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Sites:
+        """Join the values of sites."""
         shapes = tuple((name, jnp.shape(value)) for name, value in values.items())
         return cls(jnp.concatenate([jnp.ravel(value) for value in values.values()]), shapes)
 
     def by_name(self) -> dict[str, Array]:
-        each = jax.lax.split(self.vector, [prod(shape) for _, shape in self.shapes])  # its gradient is laid end to end
-        return {name: values.reshape(shape) for (name, shape), values in zip(self.shapes, each, strict=True)}
+        """Return every site's values in their shape."""
+        # the gradient of `split` is one concatenation; that of slices would be a sum of padded vectors
+        of_sites = jax.lax.split(self.vector, [prod(shape) for _, shape in self.shapes])
+        return {name: values.reshape(shape) for (name, shape), values in zip(self.shapes, of_sites, strict=True)}
 
 
 class FlatNUTS(MCMCKernel):
-    """NUTS from starts that are given.
+    """NUTS from given starts, with all sites in one vector.
 
-    NumPyro's kernel moves, compares and keeps every site by operations of its own, and traces the model several times to find
-    a start. Here the sites are one vector, and the start is given: less to trace, to compile and to run.
+    NumPyro's kernel has separate operations for every site, and traces the model several times to find a start. With one
+    vector and a given start there is less to trace, to compile and to run.
 
     Args:
-        model: the NumPyro model, of continuous sites; all of them are given when it starts.
-        acceptance: that the step size aims at.
-        depth: of the largest tree; a trajectory has at most 2^depth - 1 steps.
+        model: the NumPyro model, all of whose latent sites are continuous; its start has a value for each of them.
+        acceptance: the acceptance probability that adaptation of the step size aims at.
+        depth: depth of the largest tree; a trajectory has at most 2^depth - 1 steps.
     """
 
     sample_field = "z"
@@ -61,13 +64,14 @@ class FlatNUTS(MCMCKernel):
 
     def _potential(self, *args: Any) -> Callable[[Sites], Array]:
         def potential(sites: Sites) -> Array:
-            with numpyro.validation_enabled(False):  # of every number, at every step
+            # NumPyro would otherwise check every number at every step
+            with numpyro.validation_enabled(False):
                 return potential_energy(self.model, args, {}, sites.by_name())
 
         return potential
 
     def init(self, rng_key: Any, num_warmup: int, init_params: Any, model_args: Any, model_kwargs: Any) -> HMCState:
-        """The first state but for its potential energy and gradient, which are zero."""
+        """Return the first state, except that its potential energy and gradient are zero."""
         z = Sites.of(init_params)
         return self._first(
             ParamInfo(z, jnp.zeros((), z.vector.dtype), jax.tree.map(jnp.zeros_like, z)),
@@ -79,7 +83,7 @@ class FlatNUTS(MCMCKernel):
         )
 
     def first(self, key: Array, num_warmup: int, params: Mapping[str, Any], args: Any) -> HMCState:
-        """The state of :meth:`init`, of NumPy's numbers: nothing is compiled for it."""
+        """Return the state of :meth:`init` as NumPy arrays, for which nothing is compiled."""
         shaped = jax.eval_shape(lambda key: self.init(key, num_warmup, params, args, {}), key)
         vector = np.concatenate([np.ravel(value) for value in params.values()])
         return _numpyro.first_state(shaped, vector, key)

@@ -1,9 +1,10 @@
 """Langevin steps with proximal gradients, as a NumPyro kernel.
 
-One step of ``ProximalLangevin`` on a potential U = f + g whose gradient is grad f + (W - prox_{gamma g}(W)) / gamma, as
-models with ``smoothing=gamma`` give it, is one step of MYULA. Metropolis-adjusted it is exact for U itself.
+Models with ``smoothing=gamma`` have the potential U = f + g, and return grad f + (W - prox_{gamma g}(W)) / gamma as its
+gradient. One step of ``ProximalLangevin`` on it is one step of MYULA. With the Metropolis adjustment it is exact for U
+itself.
 
-For teaching and for Gibbs blocks. NUTS with the same gradients mixes many times faster.
+It is meant for teaching and for Gibbs blocks. NUTS with the same gradients mixes many times faster.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class LangevinState(NamedTuple):
     z: Any  #: unconstrained values by site
     z_grad: Any  #: gradient of the potential
     potential_energy: Any
-    accept_prob: Any  #: of the last proposal, whether or not it decides
+    accept_prob: Any  #: Metropolis probability of the last proposal, also where all proposals are accepted
     mean_accept_prob: Any
     diverging: Any  #: whether the last proposal had no finite potential
     adapt_state: Any
@@ -57,15 +58,15 @@ class ProximalLangevin(MCMCKernel):
 
     Args:
         model: a NumPyro model, all of whose latent sites are continuous.
-        adjusted: accept with the Metropolis probability, which makes the sampler exact; else accept all, as MYULA does,
-            with a bias that vanishes with h and with the model's smoothing. Without it the potential must have bounded
-            curvature: fix the scales of a model that could learn them, or a chain may run away.
-        step_size: sqrt(h), in units of z (with adaptation, where it starts).
-        adapt_step_size: during warm-up, until the Metropolis probability is ``target_accept_prob`` on average.
-        adapt_mass_matrix: during warm-up, D to the variances; default where adjusted. Not adjusted, a chain that is still on
-            its way would make D fit the way.
-        target_accept_prob: default .574 adjusted, its optimum; .95 not adjusted, where it bounds the bias.
-        init_strategy: NumPyro's.
+        adjusted: accept with the Metropolis probability, which makes the sampler exact. Otherwise accept all proposals, as
+            MYULA does, with a bias that vanishes with h and with the model's smoothing. Then the potential must have bounded
+            curvature: fix the scales of a model that could learn them, or a chain may diverge.
+        step_size: sqrt(h), in units of z; with adaptation, its first value.
+        adapt_step_size: adapt it during warm-up, so that the Metropolis probability is ``target_accept_prob`` on average.
+        adapt_mass_matrix: adapt D to the variances during warm-up; default: only where adjusted. Without the adjustment, a
+            chain that has not yet reached the typical set would adapt D to its path.
+        target_accept_prob: default: .574 with the adjustment, which is optimal; .95 without it, where it bounds the bias.
+        init_strategy: NumPyro's strategy for the first values.
 
     Raises:
         ValueError: a step size or target outside its range.
@@ -97,7 +98,7 @@ class ProximalLangevin(MCMCKernel):
         self._forget()
 
     def _forget(self) -> None:
-        """Everything below is set by `init`, for the model and the length of warm-up that it is given."""
+        """Unset what `init` sets for a model and a length of warm-up."""
         self._potential_fn_gen: Callable[..., Any] | None = None
         self._postprocess_fn: Callable[..., Any] | None = None
         self._inv_transforms: Any = None
@@ -116,16 +117,17 @@ class ProximalLangevin(MCMCKernel):
 
     @property
     def default_fields(self) -> tuple[str, ...]:
+        """Fields of the state that NumPyro's ``MCMC`` collects."""
         return ("z", "diverging")
 
     def get_diagnostics_str(self, state: LangevinState) -> str:
-        """Step size and acceptance, for a progress bar."""
+        """Return step size and acceptance, for a progress bar."""
         return f"step size {float(state.adapt_state.step_size):.2e}. acc. prob={float(state.mean_accept_prob):.2f}"
 
     def init(
         self, rng_key: Array, num_warmup: int, init_params: Any, model_args: tuple[Any, ...], model_kwargs: Any
     ) -> LangevinState:
-        """The first state; a batch of keys gives a batch of states."""
+        """Return the first state; a batch of keys gives a batch of states."""
         if not is_prng_key(rng_key):
             start = partial(self.init, num_warmup=num_warmup, model_args=model_args, model_kwargs=model_kwargs)
             return jax.vmap(lambda key, params: start(key, init_params=params))(rng_key, init_params)
@@ -158,7 +160,7 @@ class ProximalLangevin(MCMCKernel):
         return LangevinState(jnp.array(0), z, gradient, energy, zero, zero, jnp.array(False), adapt_state, rng_key)
 
     def sample(self, state: LangevinState, model_args: tuple[Any, ...], model_kwargs: Any) -> LangevinState:
-        """One step."""
+        """Make one step."""
         if not is_prng_key(state.rng_key):
             return jax.vmap(lambda s: self.sample(s, model_args, model_kwargs))(state)
         rng_key, key_noise, key_accept = jax.random.split(state.rng_key, 3)
@@ -167,20 +169,21 @@ class ProximalLangevin(MCMCKernel):
         h = state.adapt_state.step_size**2
         D = inverse_mass(state.adapt_state)
 
+        # z' = z - (h/2) D grad U(z) + sqrt(h D) xi
         mean = z - 0.5 * h * D * gradient
         proposal = mean + jnp.sqrt(h * D) * jax.random.normal(key_noise, z.shape, z.dtype)
-        energy, new_gradient = jax.value_and_grad(self._potential(model_args, model_kwargs))(unravel(proposal))
-        back = proposal - 0.5 * h * D * ravel_pytree(new_gradient)[0]
+        energy, proposal_gradient = jax.value_and_grad(self._potential(model_args, model_kwargs))(unravel(proposal))
+        mean_back = proposal - 0.5 * h * D * ravel_pytree(proposal_gradient)[0]
         # log q(z | z') - log q(z' | z)
-        asymmetry = jnp.sum(((proposal - mean) ** 2 - (z - back) ** 2) / D) / (2 * h)
+        asymmetry = jnp.sum(((proposal - mean) ** 2 - (z - mean_back) ** 2) / D) / (2 * h)
         log_ratio = state.potential_energy - energy + asymmetry
-        sound = jnp.isfinite(log_ratio)
-        accept_prob = jnp.where(sound, jnp.minimum(1.0, jnp.exp(log_ratio)), 0.0).astype(z.dtype)
-        # without adjustment only a proposal from which there is no way on is refused
-        accept = (jax.random.uniform(key_accept) < accept_prob) if self._adjusted else sound
-        moved = (unravel(proposal), new_gradient, energy)
-        kept = (state.z, state.z_grad, state.potential_energy)
-        z_new, gradient_new, energy_new = jax.tree.map(lambda a, b: jnp.where(accept, a, b), moved, kept)
+        finite = jnp.isfinite(log_ratio)
+        accept_prob = jnp.where(finite, jnp.minimum(1.0, jnp.exp(log_ratio)), 0.0).astype(z.dtype)
+        # without the adjustment only proposals are refused where potential or gradient are not finite
+        accept = (jax.random.uniform(key_accept) < accept_prob) if self._adjusted else finite
+        if_accepted = (unravel(proposal), proposal_gradient, energy)
+        if_refused = (state.z, state.z_grad, state.potential_energy)
+        z_new, gradient_new, energy_new = jax.tree.map(lambda a, b: jnp.where(accept, a, b), if_accepted, if_refused)
 
         warming = state.i < self._num_warmup
         adapt = self._adapt
@@ -192,27 +195,33 @@ class ProximalLangevin(MCMCKernel):
         count = jnp.where(warming, i, i - self._num_warmup)
         mean_accept = state.mean_accept_prob + (accept_prob - state.mean_accept_prob) / count
         mean_accept = mean_accept.astype(z.dtype)
-        return LangevinState(i, z_new, gradient_new, energy_new, accept_prob, mean_accept, ~sound, adapt_state, rng_key)
+        return LangevinState(
+            i, z_new, gradient_new, energy_new, accept_prob, mean_accept, ~finite, adapt_state, rng_key
+        )
 
     def postprocess_fn(self, model_args: tuple[Any, ...], model_kwargs: Any) -> Callable[..., Any]:
-        """Unconstrained values to those of all sites, deterministic ones included."""
+        """Return the function from unconstrained values to those of all sites, deterministic ones included."""
         if self._postprocess_fn is None:
             return lambda z: z
         return self._postprocess_fn(*model_args, **(model_kwargs or {}))
 
     def get_constrain_fn(self, model_args: tuple[Any, ...], model_kwargs: Any) -> Callable[..., Any]:
-        """Unconstrained values to constrained ones, by transforms alone."""
+        """Return the function from unconstrained to constrained values, which does not run the model.
+
+        Raises:
+            RuntimeError: before ``init``.
+        """
         if self._inv_transforms is None:
             raise RuntimeError("`get_constrain_fn` requires the kernel to be initialized; run `init` first.")
         return partial(transform_fn, self._inv_transforms)
 
     def refresh(self, state: LangevinState, model_args: tuple[Any, ...], model_kwargs: Any) -> LangevinState:
-        """The potential and its gradient anew, after what the model is conditioned on has changed."""
+        """Return the state with potential and gradient for new arguments of the model, as a block of Gibbs sampling needs."""
         energy, gradient = jax.value_and_grad(self._potential(model_args, model_kwargs))(state.z)
         return state._replace(potential_energy=energy, z_grad=gradient)
 
     def wrap_model(self, wrapper: Callable[..., Any]) -> ProximalLangevin:
-        """A copy on ``wrapper(model)``."""
+        """Return a copy of the kernel for the model ``wrapper(model)``."""
         kernel = copy.copy(self)
         kernel._model = wrapper(self._model)
         kernel._forget()
@@ -224,17 +233,13 @@ class ProximalLangevin(MCMCKernel):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        for name in (
-            "_potential_fn_gen",
-            "_postprocess_fn",
-            "_inv_transforms",
-            "_adapt",
-        ):  # closures, made anew by `init`
+        # these are closures, which cannot be pickled; `init` makes them again
+        for name in ("_potential_fn_gen", "_postprocess_fn", "_inv_transforms", "_adapt"):
             state[name] = None
         return state
 
 
 def _bijections(model_trace: Any) -> dict[str, Any]:
-    """From unconstrained to constrained values, by latent site."""
+    """Return the transforms from unconstrained to constrained values, by latent site."""
     latent = {k: site for k, site in model_trace.items() if site["type"] == "sample" and not site["is_observed"]}
     return {k: biject_to(site["fn"].support) for k, site in latent.items()}

@@ -1,4 +1,4 @@
-"""NumPyro's NUTS on a model, from given starting values."""
+"""Runs of NumPyro's NUTS on a model, from given starting values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from mpmtl_prob.sampling.runs import Chunk, Sampling
 
 Model = Callable[..., None]
 
-#: Iterations of adaptation, the default: the most for which NumPyro's schedule has the scale of every number estimated in one
-#: window, after 15 % of them. From 150 on it spends 75 before the first, with the longest trajectories of all.
+#: Default number of warm-up iterations. Up to it, NumPyro's schedule begins to estimate the mass matrix after 15 % of them,
+#: and has one window for it. From 150 on, the first 75 iterations only adapt the step size, with the longest trajectories of
+#: the run.
 WARMUP = 140
 
 
@@ -29,31 +30,37 @@ def run_nuts(
     progress_bar: bool,
     acceptance: float = 0.8,
 ) -> tuple[Draws, Draws]:
-    """Several chains of NUTS on a NumPyro model.
+    """Run several chains of NUTS on a NumPyro model.
 
     Args:
         model: the NumPyro model; its arguments are traced.
-        args: of the model, pytrees of arrays.
-        start: unconstrained values of the model's sites; chains start round them, a tenth apart.
-        chains: number of chains, each in a thread of its own.
+        args: arguments of the model, pytrees of arrays.
+        start: unconstrained values of the model's sites. Chains start at these plus normal numbers with a standard deviation
+            of 0.1.
+        chains: number of chains, each in its own thread.
         warmup: iterations of adaptation.
-        draws: kept iterations.
-        seed: of the chains.
+        draws: number of draws of every chain.
+        seed: seed of the chains.
         progress_bar: show one.
-        acceptance: that the step size aims at; more of it where a density has a narrow part in a wide one.
+        acceptance: the acceptance probability that the step size aims at. A density that is narrow in one place and wide in
+            another needs more.
 
     Returns:
         Draws and sampler statistics by name; every array begins with (chain, draw).
     """
     for name, value in (("chains", chains), ("warmup", warmup), ("draws", draws)):
         whole(name, value)
-    run, parts = Sampling(kernel(model, acceptance), args, warmup), list[Chunk]()
+    run = Sampling(kernel(model, acceptance), args, warmup)
+    parts: list[Chunk] = []
     run.extend(run.init(chains, seed, start), parts, draws, progress_bar=progress_bar)
     return join([samples for samples, _ in parts]), join([statistics for _, statistics in parts])
 
 
 def kernel(model: Model, acceptance: float = 0.8) -> FlatNUTS:
-    """NUTS with trajectories of at most 255 steps; the same object for the same model and acceptance."""
+    """Return NUTS with trajectories of at most 255 steps: the same object for the same model and acceptance.
+
+    A program is compiled once for every kernel object.
+    """
     return _kernel(model, acceptance)
 
 

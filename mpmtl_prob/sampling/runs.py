@@ -1,4 +1,4 @@
-"""One run of several chains: until there are enough draws, or their effective number is; what was drawn is never lost."""
+"""One run of several chains, up to a number of draws or until enough of them are effective. An interrupt keeps all draws."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from mpmtl_prob.sampling.chains import ChainStates, Draws
 
 #: Draws and statistics of a chunk, (chain, draw, ...).
 Chunk = tuple[Draws, Draws]
-#: What is watched of a run: functionals by name, (chain, draw, ...), of its draws.
+#: From draws to the functionals that a run watches, by name, (chain, draw, ...).
 Watched = Callable[[Draws], Mapping[str, NDArray[Any]]]
-_HERE = str(Path(__file__).parents[1])  # this package
-_FEWEST = 50  # draws of a chain, before which neither measure means anything
+_PACKAGE = str(Path(__file__).parents[1])
+_FEWEST = 50  # draws of a chain; with fewer, r-hat and effective sample size mean little
 
 
 class Interrupted(UserWarning):
-    """A run was interrupted, and its posterior has fewer draws than were asked for.
+    """Warning of an interrupted run, whose posterior has fewer draws than were asked for.
 
-    Where a posterior is one of many things to come, as in a loop, make it an error:
+    In a loop over many fits, make it an error, so that an interrupt ends the loop:
     ``warnings.simplefilter("error", Interrupted)``.
     """
 
 
 @contextmanager
 def raise_on_interrupt() -> Iterator[None]:
-    """Let an interrupt raise KeyboardInterrupt inside, where a run would otherwise return what was drawn by then."""
+    """Let an interrupt raise KeyboardInterrupt inside the block, where a run would otherwise return the draws so far."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", Interrupted)
         try:
@@ -48,16 +48,17 @@ def raise_on_interrupt() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Until:
-    """Stopping rule of a run: as soon as all that is asked for holds of everything that is watched.
+    """Stopping rule of a run, which ends when all watched functionals satisfy every limit that is given.
 
     Attributes:
-        ess: effective draws, of all chains together.
+        ess: smallest number of effective draws, of all chains together.
         rhat: largest split r-hat.
 
     Raises:
-        ValueError: numbers outside their range, or neither.
+        ValueError: numbers outside their range, or neither is given.
 
-    Source: Vehtari et al. (2021), Bayesian Analysis 16(2), with ranks left out: what is watched has no heavy tails.
+    Source: Vehtari et al. (2021), Bayesian Analysis 16(2), without ranks, because the watched functionals have no heavy
+    tails.
     """
 
     ess: float | None = None
@@ -74,21 +75,21 @@ class Until:
             in_range("rhat", self.rhat, 1, np.inf)
 
     def is_met(self, ess: float, rhat: float) -> bool:
-        """Return whether this many effective draws and this r-hat are enough."""
+        """Return whether a number of effective draws and an r-hat are enough."""
         return (self.ess is None or ess >= self.ess) and (self.rhat is None or rhat <= self.rhat)
 
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Settings that stay the same while chains go on.
+    """Settings of a run, which stay the same when it is extended.
 
     Attributes:
-        kernel: of NumPyro.
-        args: of its model.
+        kernel: the kernel, NumPyro's or of its kind.
+        args: arguments of its model.
         warmup: iterations of adaptation.
         thin: iterations per draw.
-        watched: functionals, of what is kept, whose effective draws are shown and counted; default none.
-        keep: what is kept of a chain's draws; default all.
+        watched: functionals, of the draws that ``keep`` returns, whose effective number is shown and counted; default: none.
+        keep: from a chain's draws to those that are stored; default: all.
     """
 
     kernel: MCMCKernel
@@ -100,10 +101,11 @@ class Sampling:
 
     @property
     def compiled(self) -> loop.Program:
+        """The kernel's compiled loop."""
         return loop.program(self.kernel, self.warmup, self.thin)
 
     def init(self, chains: int, seed: int, start: Mapping[str, Any] | None = None) -> ChainStates:
-        """The first state of several chains: :func:`mpmtl_prob.sampling.chains.init`."""
+        """Return the first states of several chains: :func:`mpmtl_prob.sampling.chains.init`."""
         return loop.init(self.compiled, self.args, chains=chains, seed=seed, start=start)
 
     def extend(
@@ -116,20 +118,31 @@ class Sampling:
         progress_bar: bool = True,
         after: Callable[[ChainStates, list[Chunk]], None] = lambda reached, parts: None,
     ) -> ChainStates:
-        """Until there are that many draws of every chain or enough of them; ``parts`` grows, and ``after`` sees every chunk.
+        """Run the chains up to ``draws`` draws of each, or until a stopping rule is met.
 
         An interrupt after the first draws ends the run with the warning :class:`Interrupted`.
 
+        Args:
+            reached: where the chains are.
+            parts: their draws and statistics so far, to which those of every chunk are appended.
+            draws: number of draws of every chain, those already done included.
+            until: when to stop earlier; default: never.
+            progress_bar: show one.
+            after: called with the states and ``parts`` after every chunk.
+
+        Returns:
+            Where the chains are then.
+
         Raises:
-            KeyboardInterrupt: before there is a draw.
+            KeyboardInterrupt: an interrupt before the first draw.
         """
-        # what nobody reads is not computed: of large matrices it takes seconds
+        # functionals of large matrices take seconds, so that they are computed only where they are shown or compared
         watched = self.watched if progress_bar or until is not None else None
-        seen = [] if watched is None else [watched(samples) for samples, _ in parts]
-        said = ""
+        of_chunks = [] if watched is None else [watched(samples) for samples, _ in parts]
+        status = ""
         steps = loop.advance(
             self.compiled, self.kernel, self.args, reached,
-            warmup=self.warmup, draws=draws, thin=self.thin, progress_bar=progress_bar, status=lambda: said,
+            warmup=self.warmup, draws=draws, thin=self.thin, progress_bar=progress_bar, status=lambda: status,
             keep=self.keep,
         )  # fmt: skip
         try:
@@ -138,13 +151,13 @@ class Sampling:
                 if samples is not None and statistics is not None:
                     parts.append((samples, statistics))
                     if watched is not None:
-                        seen.append(watched(samples))
+                        of_chunks.append(watched(samples))
                 del samples, statistics
                 after(reached, parts)
-                if reached.drawn < _FEWEST or not seen:
+                if reached.drawn < _FEWEST or not of_chunks:
                     continue
-                ess, rhat = worst(loop.join([dict(part) for part in seen]))
-                said = f"{ess:.0f} effective draws, r-hat {rhat:.3f}"
+                ess, rhat = worst(loop.join([dict(part) for part in of_chunks]))
+                status = f"{ess:.0f} effective draws, r-hat {rhat:.3f}"
                 if until is not None and until.is_met(ess, rhat):
                     break
         except KeyboardInterrupt:
@@ -154,16 +167,16 @@ class Sampling:
             warnings.warn(
                 f"interrupted: {reached.drawn} of {draws} draws per chain are in the posterior; extend() goes on from there",
                 Interrupted,
-                skip_file_prefixes=(_HERE,),  # the line that asked for the run
+                skip_file_prefixes=(_PACKAGE,),  # so that the warning shows the user's line
             )
         return reached
 
 
 def worst(functionals: Mapping[str, NDArray[Any]]) -> tuple[float, float]:
-    """The smallest effective number of draws and the largest r-hat of anything that moves."""
-    every = [x.astype(np.float64).reshape(*x.shape[:2], -1) for x in functionals.values()]
-    moving = np.concatenate(every, axis=2)
-    moving = moving[..., np.ptp(moving, axis=(0, 1)) > 0]
+    """Return the smallest effective number of draws and the largest r-hat of all functionals that are not constant."""
+    flat = [x.astype(np.float64).reshape(*x.shape[:2], -1) for x in functionals.values()]
+    entries = np.concatenate(flat, axis=2)
+    moving = entries[..., np.ptp(entries, axis=(0, 1)) > 0]
     if not moving.size:
         return np.inf, 1.0
     return float(np.min(effective_sample_size(moving))), float(np.max(split_gelman_rubin(moving)))

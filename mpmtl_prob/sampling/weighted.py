@@ -1,15 +1,16 @@
-"""Draws without chains: points of a normal law that is fitted to a density, counted as often as the density asks.
+"""Importance sampling without chains, from a normal distribution that is fitted to a posterior density.
 
-The law N(m, L L') is the one whose energy has, on average over itself, the gradient and the curvature of the density's. In
-its own coordinates u, x = m + L u, that is E[grad U] = 0 and E[grad^2 U] = I, with U = -log density. A step regresses the
-gradients at spread points on u: the constant says where the law belongs, the slope how wide it is.
+The fitted distribution N(m, L L') is the Gaussian variational approximation: in its coordinates u, x = m + L u, the energy
+U = -log density satisfies E[grad U] = 0 and E[grad^2 U] = I. A step of the fit regresses gradients at spread-out points on u.
+The regression's constant moves m, and its slope changes L.
 
-Points of two such laws, the second a little wider, are then weighted by the density over that of their mixture. The weights'
-own measures say whether the density is near enough to normal: their effective number, and the Pareto k of their tail. Where
-it is not, chains are needed. They tell of where points are: of a second mode, or of the neck of a funnel that the fit never
-came near, they cannot, so that what they are used for is to be compared with chains once.
+The proposals are a mixture of this distribution and a slightly wider one. Each point's weight is the density over that of the
+mixture. The weights' effective sample size, the Pareto k of their tail and their mass far from m show whether the density is
+near enough to normal; where it is not, chains are needed. Weights only know the density where points are. They do not show a
+second mode, or the neck of a funnel, that the fit never came near, so that for every new kind of model the result must be
+compared with that of chains.
 
-Source: Opper and Archambeau (2009), Neural Computation 21, for the law; Vehtari et al. (2024), JMLR 25(72), for the weights.
+Source: Opper and Archambeau (2009), Neural Computation 21, for the fit; Vehtari et al. (2024), JMLR 25(72), for the weights.
 """
 
 from __future__ import annotations
@@ -26,30 +27,48 @@ from scipy.special import ndtr, ndtri
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.sampling import _numpyro
-from mpmtl_prob.sampling.chains import Draws, each
+from mpmtl_prob.sampling.chains import Draws, map_in_threads
 from mpmtl_prob.sampling.flat import Sites
 from mpmtl_prob.sampling.importance import KHAT_LIMIT, smoothed, systematic
 
-#: Points that are worked on at a time, by one compiled program: more leave a processor's cache.
+#: Points in a call of the compiled program; more do not fit a processor's cache.
 _BATCH = 16
-#: Points of a step of the fit, at least, in all and for every number.
-_LEAST, _POINTS_PER_NUMBER = 128, 2
-#: Steps of the fit at most, the standard deviation it begins with, the most that one may grow by in a step, and how far
-#: slopes are pulled to zero change, as by a share of the points.
-_STEPS, _FIRST, _WIDER, _PULL = 20, 0.3, 2.0, 0.03
-#: A fit has settled where a step is shorter than this, in standard deviations of every number, and no curvature changes by
-#: this factor; then comes one last step, with so many times the points.
-_SETTLED, _SAME, _LAST_STEP = 0.05, 2.0, 8
-#: How far a step may go, in standard deviations of every number.
+#: Smallest number of points in a step of the fit.
+_LEAST = 128
+#: Smallest number of points in a step of the fit, per unconstrained number.
+_POINTS_PER_NUMBER = 2
+#: Largest number of steps of the fit.
+_STEPS = 20
+#: Standard deviation with which the fit begins.
+_FIRST = 0.3
+#: Largest factor by which a standard deviation may grow in one step.
+_WIDER = 2.0
+#: Ridge penalty of the slopes, as a share of the number of points.
+_PULL = 0.03
+#: A fit has converged when a step is shorter than this, as root mean square in standard deviations,
+_CONVERGED = 0.05
+#: and no curvature changes by this factor.
+_SAME = 2.0
+#: The last step, after that, has this many times the points.
+_LAST_STEP = 8
+#: Largest length of a step, as root mean square in standard deviations.
 _FARTHEST = 1.0
-#: Points that are weighted at first, and at most.
-_FEWEST, _MOST = 4096, 16384
-#: No more are made where the effective draws of those there are, times as many as there may be, are this far from enough.
+#: Number of points that are weighted at first, and in each further round.
+_FEWEST = 4096
+#: Largest number of weighted points.
+_MOST = 16384
+#: No further points are drawn if even _MOST of them would give less than this share of the effective draws that are needed.
 _HOPELESS = 0.5
-#: Standard deviations beyond which numbers are far out, and how many may be, over how many would be of a normal law.
-_FAR, _FAR_OUT_LIMIT = 2.5, 2.0
-_TINY, _STEEPEST = 1e-300, 1e100
-_NOTHING = 1e6  # the log of what is left of such a weight, less
+#: Standard deviations beyond which a number is far out.
+_FAR = 2.5
+#: Largest sound ratio of the share of numbers far out to that of a normal distribution.
+_FAR_OUT_LIMIT = 2.0
+#: Avoids a division by zero.
+_TINY = 1e-300
+#: Bound on gradients, which may be infinite.
+_STEEPEST = 1e100
+#: Log weights of points without a density are this much less than the largest.
+_NOTHING = 1e6
 
 
 class Weights(NamedTuple):
@@ -57,10 +76,10 @@ class Weights(NamedTuple):
 
     Attributes:
         khat: the Pareto k of their tail.
-        ess: how many draws they are worth.
-        points: that were weighted.
-        far_out: how many numbers are farther than 2.5 standard deviations from the fitted law's mean, under the weights, over
-            how many are in that law. Where it is large the density goes on where points do not reach.
+        ess: effective number of draws.
+        points: number of weighted points.
+        far_out: the weighted share of numbers that are farther than 2.5 standard deviations from the fitted mean, over the
+            share under a normal distribution. Where it is large, the density has mass that the points do not reach.
     """
 
     khat: float
@@ -69,7 +88,7 @@ class Weights(NamedTuple):
     far_out: float
 
     def bear(self, wanted: float) -> bool:
-        """Return whether averages under them can be trusted, as of so many draws."""
+        """Return whether averages under the weights can be trusted as those of ``wanted`` draws."""
         return self.khat <= KHAT_LIMIT and self.far_out <= _FAR_OUT_LIMIT and self.ess >= wanted
 
     def __str__(self) -> str:
@@ -78,7 +97,7 @@ class Weights(NamedTuple):
 
 
 class Normal(NamedTuple):
-    """A normal law of unconstrained numbers.
+    """Normal distribution of unconstrained numbers.
 
     Attributes:
         mean: m, (n,).
@@ -99,26 +118,28 @@ def weighted_draws(
     wanted: float,
     seed: int,
 ) -> tuple[Draws, Weights]:
-    """Draws of a NumPyro model's posterior, each a point that was kept as often as its weight says.
+    """Draw from a NumPyro model's posterior by importance resampling.
 
     Args:
-        model: of continuous sites; its arguments are traced.
-        args: of the model, pytrees of arrays.
-        start: unconstrained values of its sites, where the fit begins: a few units at most from where the mass is.
-        keep: names of the sites, deterministic ones too, whose values are wanted.
-        shape: (chains, draws), into which the draws are laid out. They are in no order.
-        wanted: effective draws; more points are weighted until there are as many.
-        seed: of the points.
+        model: a model with continuous sites; its arguments are traced.
+        args: arguments of the model, pytrees of arrays.
+        start: unconstrained values of its sites, where the fit begins; at most a few units from the posterior's mass.
+        keep: names of the sites to return, deterministic ones too.
+        shape: (chains, draws) of the returned arrays. The draws are in random order.
+        wanted: effective draws; points are added until there are as many, or until there are 16384 points.
+        seed: seed of the points.
 
     Returns:
-        Draws by name, (chain, draw, ...), with ``lp``, the log density; and what the weights say of themselves. Where they
-        do not bear what is wanted the draws are not to be used.
+        Draws by name, (chain, draw, ...), with ``lp``, the log density; and the diagnosis of the weights. Unless
+        ``weights.bear(wanted)``, the draws must not be used.
     """
     check_not_forked()
     density = _Density(model, args, start, tuple(keep))
     rng = np.random.default_rng(seed)
     law = fitted(density, density.start, rng)
-    log_ratio, far, values = np.empty(0), np.empty(0), list[Draws]()
+    log_ratio = np.empty(0)
+    far = np.empty(0)
+    values: list[Draws] = []
     points = _spread(len(law.mean), rng)
     while len(log_ratio) < _MOST:
         u = _of_both_widths(points(_FEWEST))
@@ -126,49 +147,62 @@ def weighted_draws(
         log_ratio = np.concatenate([log_ratio, ratio])
         far = np.concatenate([far, (np.abs(u) > _FAR).mean(axis=1)])
         values.append(of_points)
-        weight, said = _judged(log_ratio, far)
-        if said.bear(wanted) or said.ess < _HOPELESS * wanted * said.points / _MOST:
+        weight, diagnosis = _judged(log_ratio, far)
+        if diagnosis.bear(wanted) or diagnosis.ess < _HOPELESS * wanted * diagnosis.points / _MOST:
             break
-    # every so many along a sequence of Sobol would be points of a pattern
+    # the points are shuffled first, because equally spaced members of a Sobol sequence form a pattern
     order = rng.permutation(len(weight))
     index = rng.permutation(order[systematic(weight[order], shape[0] * shape[1], rng.random())])
     joined = {name: np.concatenate([part[name] for part in values])[index] for name in values[0]}
-    return {name: drawn.reshape(*shape, *drawn.shape[1:]) for name, drawn in joined.items()}, said
+    return {name: drawn.reshape(*shape, *drawn.shape[1:]) for name, drawn in joined.items()}, diagnosis
 
 
 def fitted(density: Callable[[FloatArray], Any], start: FloatArray, rng: np.random.Generator) -> Normal:
-    """Fit a normal law to a density.
+    """Fit a normal distribution to a density.
 
     Args:
-        density: from points (N, n) to energies (N,), gradients (N, n) and whatever else.
-        start: where to begin, (n,).
-        rng: of the points.
+        density: from points (N, n) to a tuple that begins with energies (N,) and gradients (N, n).
+        start: where the mean begins, (n,).
+        rng: generator of the points.
     """
     n = len(start)
-    law, number, points = Normal(np.array(start), np.eye(n) * _FIRST), _LEAST, _spread(n, rng)
+    law = Normal(np.array(start), np.eye(n) * _FIRST)
+    points = _spread(n, rng)
+    number = _LEAST
     while number < _POINTS_PER_NUMBER * n:
         number *= 2
     for _ in range(_STEPS):
         law, length, narrowed = _step(density, law, points(number))
-        if length < _SETTLED and max(narrowed, 1 / narrowed) < _SAME:
+        if length < _CONVERGED and max(narrowed, 1 / narrowed) < _SAME:
             break
     return _step(density, law, points(_LAST_STEP * number))[0]
 
 
 def _step(density: Callable[[FloatArray], Any], law: Normal, u: FloatArray) -> tuple[Normal, float, float]:
-    """The law after a step from points u (N, n), how far its mean went, and by how much the most changed width changed."""
+    """Make a step of the fit.
+
+    Args:
+        density: as in :func:`fitted`.
+        law: the distribution so far.
+        u: points in its coordinates, (N, n).
+
+    Returns:
+        The distribution after the step, the length of the mean's step, and the curvature farthest from 1.
+    """
     number, n = u.shape
     gradient = np.clip(np.nan_to_num(density(law.mean + u @ law.root.T)[1]), -_STEEPEST, _STEEPEST)
-    beyond = gradient @ law.root - u  # of N(0, I) it would be zero
-    # a few points far out have gradients beyond all others, and say little of where the mass is
-    size = np.linalg.norm(beyond, axis=1)
+    residual = gradient @ law.root - u  # zero if the density is that of ``law``
+    # a few points far out have much larger gradients than all others, but tell little about where the mass is
+    size = np.linalg.norm(residual, axis=1)
     trust = 1 / np.maximum(1.0, size / (2 * np.median(size) + _TINY)) ** 2
     columns = np.column_stack([np.ones(number), u])
-    pull = np.diag([0.0] + [_PULL * number] * n)
-    found = np.linalg.solve((columns.T * trust) @ columns + pull, (columns.T * trust) @ beyond)
-    curvature, axes = np.linalg.eigh(np.eye(n) + 0.5 * (found[1:] + found[1:].T))
+    ridge = np.diag([0.0] + [_PULL * number] * n)
+    coefficients = np.linalg.solve((columns.T * trust) @ columns + ridge, (columns.T * trust) @ residual)
+    constant, slope = coefficients[0], coefficients[1:]
+    # E[grad U] = constant and E[grad^2 U] = I + slope, in the coordinates u
+    curvature, axes = np.linalg.eigh(np.eye(n) + 0.5 * (slope + slope.T))
     curvature = np.maximum(curvature, _WIDER**-2)
-    step = -(axes / curvature) @ (axes.T @ found[0])
+    step = -(axes / curvature) @ (axes.T @ constant)
     length = float(np.linalg.norm(step) / np.sqrt(n))
     mean = law.mean + law.root @ step / max(1.0, length / _FARTHEST)
     most = curvature[np.abs(np.log(curvature)).argmax()]
@@ -176,28 +210,33 @@ def _step(density: Callable[[FloatArray], Any], law: Normal, u: FloatArray) -> t
 
 
 def _of_both_widths(u: FloatArray) -> FloatArray:
-    """Points (N, n) of N(0, I), of which the second half are made a little wider.
+    """Multiply the second half of points (N, n) of N(0, I) by the larger of the two widths.
 
-    Half of a sequence of Sobol is as evenly spread; every other point of it is not, and on one side.
+    Both halves of a Sobol sequence are evenly spread. Every second point of it is not: those points lie on one side.
     """
     return u * np.repeat(_widths(u.shape[1]), len(u) // 2)[:, None]
 
 
 def _widths(n: int) -> FloatArray:
-    """Return the widths of the two laws. A normal law of n numbers lies in a shell, which the wider law's has to overlap."""
+    """Return the widths of the two distributions in the mixture.
+
+    A normal distribution of n numbers lies near a sphere. The shells of the two must overlap, so that the second one is wider
+    by 1 / sqrt(n) only.
+    """
     return np.array([1.0, 1 + 1 / np.sqrt(n)])
 
 
 def _weighed(density: _Density, law: Normal, u: FloatArray) -> tuple[FloatArray, Draws]:
-    """Log ratios (N,) of the density to the mixture of both laws at points u (N, n), and the sites' values there."""
+    """Return the log ratios (N,) of the density to the mixture at points u (N, n), and the sites' values there."""
     energy, _, values = density(law.mean + u @ law.root.T)
-    n, square = len(law.mean), (u**2).sum(axis=1)
+    n = len(law.mean)
+    square = (u**2).sum(axis=1)
     mixture = np.logaddexp.reduce([-0.5 * square / c**2 - n * np.log(c) for c in _widths(n)])
     return -energy - mixture, values | {"lp": -energy}
 
 
 def _judged(log_ratio: FloatArray, far: FloatArray) -> tuple[FloatArray, Weights]:
-    """Weights (N,) of log ratios, and what they say of themselves; points without a density weigh nothing.
+    """Return the weights (N,) of log ratios and their diagnosis. Points without a density have no weight.
 
     ``far`` (N,) is the share of a point's numbers that are far out.
     """
@@ -210,8 +249,8 @@ def _judged(log_ratio: FloatArray, far: FloatArray) -> tuple[FloatArray, Weights
 
 
 def _spread(n: int, rng: np.random.Generator) -> Callable[[int], FloatArray]:
-    """Return what makes the next so many points of N(0, I), (N, n), evenly spread."""
-    from scipy.stats import qmc  # half a second to import
+    """Return a function of N that returns the next N of evenly spread points of N(0, I), (N, n)."""
+    from scipy.stats import qmc  # imported here because it takes half a second
 
     sequence = qmc.Sobol(n, rng=rng)
 
@@ -223,29 +262,31 @@ def _spread(n: int, rng: np.random.Generator) -> Callable[[int], FloatArray]:
 
 
 class _Density:
-    """A model's energy, gradient and sites at many points, some at a time, in threads."""
+    """Energies, gradients and sites of a model at many points, computed in batches by several threads."""
 
     def __init__(
         self, model: Callable[..., None], args: tuple[Any, ...], start: Mapping[str, Any], keep: tuple[str, ...]
     ) -> None:
         shapes = tuple((name, np.shape(value)) for name, value in start.items())
         self.start = np.concatenate([np.ravel(value) for value in start.values()]).astype(np.float64)
-        self._compiled, self._args = _program(model, shapes, keep), jax.device_put(args)
+        self._compiled = _program(model, shapes, keep)
+        self._args = jax.device_put(args)
 
     def __call__(self, points: FloatArray) -> tuple[FloatArray, FloatArray, Draws]:
         batches = [points[i : i + _BATCH] for i in range(0, len(points), _BATCH)]
-        first = self._one(batches[0])  # compiles, once for all threads
-        found = [first, *(each(self._one, batches[1:]) if len(batches) > 1 else [])]
-        out: tuple[FloatArray, FloatArray, Draws] = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        first = self._of_batch(batches[0])  # compiles, once for all threads
+        others = map_in_threads(self._of_batch, batches[1:]) if len(batches) > 1 else []
+        out: tuple[FloatArray, FloatArray, Draws]
+        out = jax.tree.map(lambda *parts: np.concatenate(parts), first, *others)
         return out
 
-    def _one(self, batch: FloatArray) -> Any:
+    def _of_batch(self, batch: FloatArray) -> Any:
         return jax.tree.map(np.asarray, self._compiled(batch, self._args))
 
 
 @lru_cache(maxsize=16)
 def _program(model: Callable[..., None], shapes: Any, keep: tuple[str, ...]) -> Any:
-    """Compile a model's energies, gradients and sites of a batch of points."""
+    """Return the compiled function from a batch of points and the model's arguments to energies, gradients and sites."""
 
     def energy(vector: Any, args: Any) -> Any:
         with numpyro.validation_enabled(False):

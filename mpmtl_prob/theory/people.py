@@ -63,7 +63,7 @@ def lower_bounds(num_people: int, num_features: int, epsilon: float, delta: floa
     apart = {"d >= t^2": d >= t**2}  # then all questions differ with probability 1/2 or more
     many = {"d >= (2304 / 11) t": d >= 16 * 144 / 11 * t}
     some = {"d >= eps^2 t / 4": d >= eps**2 * t / 4}
-    found = (
+    bounds = (
         ("mean", OTHERS, min(1 / 288, 1 / (4320 * eps**2 * t)), below(96) | apart),  # Theorem 4.6
         ("mean", NEWCOMERS, min(1 / 576, 121 * d / (64 * 144**2 * (eps * t) ** 2)), below(96)),  # 4.7
         ("mean", BILLBOARD, min(1 / 3456, 11 * d / (6 * 64 * 144**2 * (eps * t) ** 2)), below(1152) | many),  # 4.8
@@ -73,7 +73,7 @@ def lower_bounds(num_people: int, num_features: int, epsilon: float, delta: floa
     )
     return tuple(
         LowerBound(loss, against, float(value), tuple(what for what, met in conditions.items() if not met))
-        for loss, against, value, conditions in found
+        for loss, against, value, conditions in bounds
     )
 
 

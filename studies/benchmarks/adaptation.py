@@ -38,7 +38,7 @@ CELLS = (
 
 
 def summary(cell: Cell, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Means over seeds, with standard errors."""
+    """Return means over seeds, with standard errors."""
     every = {name: np.array([run[name] for run in runs]) for name in runs[0]}
     spread = lambda values: float(values.std(ddof=1) / np.sqrt(len(runs))) if len(runs) > 1 else None
     means = {name: {"mean": float(v.mean()), "standard error": spread(v)} for name, v in every.items()}
@@ -46,11 +46,11 @@ def summary(cell: Cell, runs: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return cell.to_dict() | {"seeds": len(runs), "coverage": coverage, "arms": means}
 
 
-def kept(path: Path, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The report in a file, with new numbers of the arms that were found. Raises ValueError where its seeds are others."""
+def kept(path: Path, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the report in a file with new cells. Raises ValueError if its cells have other seeds."""
     report: dict[str, Any] = json.loads(path.read_text())
     about = lambda cell: {k: v for k, v in cell.items() if k not in ("arms", "coverage")}
-    for cell in found:
+    for cell in cells:
         old = next((old for old in report["cells"] if about(old) == about(cell)), None)
         if old is None:
             raise ValueError(f"{path}: expected a cell {about(cell)}")
@@ -83,12 +83,12 @@ def main() -> None:
                 bar.set_postfix_str(f"{cell.data} {cell.records} {cell.shift} eps {cell.epsilon:g}, seed {seed}")
                 done[cell].append(unit(cell, seed, options.units, options.only, options.again))
                 bar.update()
-            found = [summary(cell, runs) for cell, runs in done.items()]
+            summaries = [summary(cell, runs) for cell, runs in done.items()]
             candidates = {name: len(tried) for name, tried in CANDIDATES.items()}
             if options.only is NAMES:
-                record.write(options.json, {"candidates": candidates, "cells": found})
+                record.write(options.json, {"candidates": candidates, "cells": summaries})
     if options.only is not NAMES and options.json is not None:  # all seeds or none: arms are compared seed by seed
-        record.write(options.json, kept(options.json, found))
+        record.write(options.json, kept(options.json, summaries))
 
 
 if __name__ == "__main__":

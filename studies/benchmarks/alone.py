@@ -1,10 +1,11 @@
-"""What an owner has where the release says nothing: the noise-aware posterior at eps = .001 beside arms of its own.
+"""Errors of owners where the release says nothing: the noise-aware posterior at eps = .001 beside single-task methods.
 
     python studies/benchmarks/alone.py [--replications 10] [--epsilon 0.001] [--json OUT]
 
 Every replication is a new split of School, or a new draw of a synthetic set, and a new release. *Local* arms use a task's
-own rows and no other's. The pooled ones choose a penalty, or a number of steps, on all tasks' rows: no owner could, and no
-mechanism could tell it at this eps. Differences are relative to the arm, paired by replication, with standard errors.
+own rows only. The pooled ones choose a penalty, or a number of steps, on all tasks' rows. No owner could do so, and no
+mechanism could release the choice at this eps. Differences are relative to the arm, paired by replication, with standard
+errors.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PENALTIES = np.geomspace(1e-4, 30, 40)
 
 
 def own_penalty(train: TaskData, seed: int, folds: int = 5) -> FloatArray:
-    """Ridge (d, m) with the penalty of every task chosen on its own rows."""
+    """Fit ridge regression (d, m) with the penalty of every task chosen by cross-validation on its own rows."""
     error = np.zeros((len(PENALTIES), train.num_tasks))
     for fit, held in train.folds(folds, seed):
         for k, penalty in enumerate(PENALTIES):
@@ -56,7 +57,7 @@ def own_penalty(train: TaskData, seed: int, folds: int = 5) -> FloatArray:
 def scores(
     train: TaskData, test: TaskData, metric: Callable[..., float], epsilon: float, seed: int
 ) -> dict[str, float]:
-    """Errors by arm, and the coverage of the posterior's 90 % intervals."""
+    """Return errors by arm, and the coverage of the posterior's 90 % intervals."""
     of = lambda W: metric(linear_prediction(W, test), test)
     tuned = lambda candidates: evaluation.cross_validate(candidates, train, seed=seed, progress_bar=False).fit(train).W
     shared = inference.shared_covariance(
@@ -75,9 +76,9 @@ def scores(
     }
 
 
-def summary(found: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Of every arm: mean error, and how much larger the posterior's is, relative to it, with its standard error."""
-    values = {name: np.array([each[name] for each in found]) for name in found[0]}
+def summary(replications: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Return the mean error of every arm, and the relative excess of the posterior's error, with standard errors."""
+    values = {name: np.array([of_one[name] for of_one in replications]) for name in replications[0]}
     error = lambda x: float(x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else np.nan
     out = {}
     for name, value in values.items():
@@ -89,7 +90,7 @@ def summary(found: list[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 
 def data(name: str, seed: int) -> tuple[TaskData, TaskData]:
-    """Training and test rows of a replication."""
+    """Return the training and test rows of a replication."""
     return datasets.school().split(0.3, seed=seed) if name == "school" else getattr(datasets, name)(seed=seed)[:2]
 
 
@@ -103,13 +104,13 @@ def main() -> None:
     report = {}
     for name in options.data:
         metric = evaluation.nmse_within if name == "school" else evaluation.nmse
-        found = [
+        replications = [
             scores(*data(name, seed), metric, options.epsilon, seed)
             for seed in tqdm(range(options.replications), desc=name, leave=False)
         ]
-        arms = summary(found)
-        report[name] = {"metric": metric.__name__, "replications": len(found), "arms": arms}
-        print(f"\n{name}, {metric.__name__}, eps = {options.epsilon:g}, {len(found)} replications")
+        arms = summary(replications)
+        report[name] = {"metric": metric.__name__, "replications": len(replications), "arms": arms}
+        print(f"\n{name}, {metric.__name__}, eps = {options.epsilon:g}, {len(replications)} replications")
         print(f"  {POSTERIOR} {arms[POSTERIOR]['mean']:.4f}, coverage of 90 % intervals {arms['coverage']['mean']:.3f}")
         for arm, words in (LOCAL | POOLED).items():
             a = arms[arm]

@@ -2,10 +2,10 @@
 
     python studies/benchmarks/calibration_adaptation.py [--replications 400] [--json OUT]
 
-Shift, noise and features of every private target are drawn from the prior, records from these. Counts how often intervals
-hold the weights, the noise's sd and new targets: of all data sets, where an interval that says 90 % should hold 90 %, and
-apart of those without a shift and with one, of which it promises nothing. Rows are normal, as the model has them, or so
-long that many are cut.
+Shift, noise and features of every private target are drawn from the prior, and records from these. The study counts how
+often intervals contain the weights, the noise's sd and new targets. Over all data sets, 90 % intervals should contain 90 %.
+Data sets without and with a shift are counted separately too, for which nothing is promised. Rows are normal, as the model
+assumes, or so long that many are clipped.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ LENGTHS = {"normal": 0.5, "cut": 0.9}
 
 
 class Truth(NamedTuple):
-    """What the prior draws.
+    """Parameters of a target, drawn from the prior.
 
     Attributes:
         w: weights, (d,).
-        sigma: of a target's noise.
-        shift: whether there is one.
-        root: of the features' second moment, (d, d).
+        sigma: sd of the targets' noise.
+        shift: whether there is a shift.
+        root: root of the features' second moment, (d, d).
     """
 
     w: FloatArray
@@ -44,7 +44,7 @@ class Truth(NamedTuple):
 
 
 def truth(rng: np.random.Generator, prior: Prior) -> Truth:
-    """A target's law from the prior; none of its shifts is shorter than the shortest on the posterior's grid."""
+    """Draw a target's parameters from the prior, with no shift shorter than the shortest on the posterior's grid."""
     sigma = float(prior.sigma * np.exp(SIGMA_SPREAD * rng.standard_normal()))
     prior = prior.rescaled(sigma)
     k = rng.choice(len(prior.means), p=np.exp(prior.log_odds))
@@ -58,14 +58,14 @@ def truth(rng: np.random.Generator, prior: Prior) -> Truth:
 
 
 def records(rng: np.random.Generator, of: Truth, n: int) -> tuple[FloatArray, FloatArray]:
-    """Rows in the unit ball, and their targets."""
+    """Draw rows in the unit ball, and their targets."""
     X = rng.standard_normal((n, len(of.w))) @ of.root.T
     X /= np.maximum(1.0, np.linalg.norm(X, axis=1))[:, None]
     return X, X @ of.w + of.sigma * rng.standard_normal(n)
 
 
 def one(length: float, n: int, epsilon: float, seed: int) -> dict[str, float]:
-    """How much of each kind a 90 % interval holds, on one data set."""
+    """Return the share of each kind of truths in 90 % intervals, on one data set."""
     rng = np.random.default_rng(seed)
     w = rng.standard_normal(FEATURES)
     public = Truth(0.9 * w / np.linalg.norm(w), 0.15, False, length / np.sqrt(FEATURES) * np.eye(FEATURES))
@@ -77,19 +77,19 @@ def one(length: float, n: int, epsilon: float, seed: int) -> dict[str, float]:
     model = MomentAdaptation(epsilon=epsilon, delta=0.01, draws=500, unsafe_seed=seed, seed=seed, **bounds)
     known = model.fit(source, Domain(np.zeros((n, FEATURES)), np.zeros(n))).prior_  # of public data and sizes alone
     of = truth(rng, known)
-    found = model.fit(source, Domain(*records(rng, of, n))).posterior_
+    posterior = model.fit(source, Domain(*records(rng, of, n))).posterior_
     X, y = records(rng, of, TESTS)
     held = lambda between, value: float(np.mean((between[0] <= value) & (value <= between[1])))
     return {
         "shift": of.shift,
-        "weights": held(found.interval(), of.w),
-        "sigma": held(np.quantile(found.sigma, [0.05, 0.95]), of.sigma),
-        "targets": held(found.predictive(X, seed=seed), y),
+        "weights": held(posterior.interval(), of.w),
+        "sigma": held(np.quantile(posterior.sigma, [0.05, 0.95]), of.sigma),
+        "targets": held(posterior.predictive(X, seed=seed), y),
     }
 
 
 def summary(runs: list[dict[str, float]]) -> dict[str, Any]:
-    """Mean coverage of each kind and its standard error, over data sets."""
+    """Return the mean coverage of each kind and its standard error, over data sets."""
     kinds = ("weights", "sigma", "targets")
     every = {kind: np.array([run[kind] for run in runs]) for kind in kinds}
     return {k: {"mean": v.mean(), "standard error": v.std(ddof=1) / np.sqrt(len(v))} for k, v in every.items()}

@@ -40,8 +40,8 @@ def main() -> None:
     for structure, noise, m in product(options.structures, options.noise, options.tasks):
         print(f"{structure}, {noise}, {m} tasks")
         ranks = effects.ranks(effects.LAWS[noise], options.replications, structure=structure, m=m)
-        for functional, found in ranks.items():
-            p, covered = uniformity(found), float(np.mean((found >= 1) & (found <= 18)))
+        for functional, of_functional in ranks.items():
+            p, covered = uniformity(of_functional), float(np.mean((of_functional >= 1) & (of_functional <= 18)))
             print(f"  {functional:18s} uniform ranks p = {p:.3f}, coverage {covered:.3f}", flush=True)
             cell = {"structure": structure, "noise": noise, "tasks": str(m), "functional": functional}
             cells.append(cell | {"p": p, "coverage of 90 %": covered})

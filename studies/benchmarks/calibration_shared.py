@@ -46,8 +46,8 @@ def main() -> None:
         print(f"{name}, {noise} noise")
         posterior, law = STRUCTURES[name], structures.LAWS[noise]
         ranks = structures.ranks(*posterior, replications=options.replications, warmup=400, thin=20, law=law)
-        for functional, found in ranks.items():
-            p, covered = uniformity(found), float(np.mean((found >= 1) & (found <= 18)))
+        for functional, of_functional in ranks.items():
+            p, covered = uniformity(of_functional), float(np.mean((of_functional >= 1) & (of_functional <= 18)))
             print(f"  {functional:18s} uniform ranks p = {p:.3f}, coverage {covered:.3f}", flush=True)
             cells.append(
                 {"structure": name, "noise": noise, "functional": functional, "p": p, "coverage of 90 %": covered}

@@ -1,11 +1,10 @@
-"""What is chosen for a user: do a second round, and another structure, pay where they are taken?
+"""Errors of the default choices of NoiseAware: whether a second round, and another structure, pay where it chooses them.
 
     python studies/benchmarks/choices.py [--shapes 24] [--epsilons 1 3 10] [--json OUT]
 
-Data sets of studies/benchmarks/shapes.py, other ones than its table shows: of at least as many tasks as features, and
-half of them with fewer rows than features, where a first message is mostly its own prior. Every arm has the whole
-budget. Every shape is a file in --units, and is not run again. "chosen" is the arm that NoiseAware takes there by
-itself.
+Data sets are those of studies/benchmarks/shapes.py with other seeds than in its table. They have at least as many tasks as
+features, and half of them fewer rows than features, where a first message depends mostly on its prior. Every arm has the
+whole budget. Every shape is a file in --units, and is not run again. "chosen" is the arm that NoiseAware chooses.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from shapes import data, error, over_shapes, shape
 from mpmtl_prob import release
 from mpmtl_prob.inference import NoiseAware, structure_for
 
-#: structure and rounds; what the others stand beside comes first
+#: Structure and number of rounds; the first arm is the one that others are compared with.
 ARMS = (("full", 1), ("full", 2), ("low_rank", 1), ("low_rank", 2))
 FIRST_SEED = 200  # the other table's are below
 MOST_FEATURES = 20
 
 
 def seeds(count: int) -> list[int]:
-    """Of shapes by turns with fewer rows than features and with at least as many."""
+    """Return seeds of shapes that have, in turn, fewer rows than features and at least as many."""
     few: list[int] = []
     more: list[int] = []
     for seed in itertools.count(FIRST_SEED):
@@ -37,14 +36,14 @@ def seeds(count: int) -> list[int]:
 
 
 def chosen(seed: int, epsilon: float) -> dict[str, tuple[str, int]]:
-    """Structure and rounds of a NoiseAware as it comes."""
+    """Return the structure and the number of rounds that NoiseAware chooses by default."""
     train, _, W = data(shape(seed), seed)
     published = release(train, epsilon, rounds="auto", respond=lambda _: W, unsafe_seed=seed)
     return {"chosen": (structure_for(published).name, published.rounds)}
 
 
 def errors(seed: int, epsilon: float) -> list[float]:
-    """Of every arm."""
+    """Return the error of every arm."""
     train, X, W = data(shape(seed), seed)
     fit = lambda structure, rounds: NoiseAware(
         epsilon, structure=structure, rounds=rounds, chains=2, seed=seed, unsafe_seed=seed, progress_bar=False

@@ -55,7 +55,7 @@ Group = tuple[int, int, int] | str
 
 
 def fits(group: Group) -> list[tuple[float, int]]:
-    """The eps and the seed of every fit of a group."""
+    """Return the eps and the seed of every fit of a group."""
     first = 1000 + 100 * GROUPS.index(group)
     if group in SHAPES:
         budgets, seeds = EPSILONS, SEEDS
@@ -67,7 +67,7 @@ def fits(group: Group) -> list[tuple[float, int]]:
 
 
 def made_up(shape: tuple[int, int, int], seed: int) -> tuple[Any, Any]:
-    """Tasks of a shape, and their weights (d, m)."""
+    """Draw tasks of a shape, and return them with their weights (d, m)."""
     import mpmtl_prob as mp
 
     d, m, rows = shape
@@ -85,7 +85,7 @@ def made_up(shape: tuple[int, int, int], seed: int) -> tuple[Any, Any]:
 
 
 def table(name: str) -> Any:
-    """The tasks of a real table; where rows have features of all kinds, with an intercept of every task."""
+    """Return the tasks of a real table, with intercepts unless the columns add up to one."""
     import mpmtl_prob as mp
 
     if name == "school":  # as the papers have it: indicators that add up to one, and no intercept
@@ -104,7 +104,7 @@ def table(name: str) -> Any:
 
 
 def measure(group: Group) -> list[dict[str, Any]]:
-    """Every fit of a group, in this process and by the library that it imports."""
+    """Run every fit of a group, in this process and with the library that it imports."""
     import mpmtl_prob as mp
 
     warnings.simplefilter("ignore")  # of tasks with one row, which the radon table has
@@ -112,7 +112,7 @@ def measure(group: Group) -> list[dict[str, Any]]:
 
 
 def measured(mp: Any, group: Group, epsilon: float, seed: int) -> dict[str, Any]:
-    """One fit: what its diagnoses say, and its CPU seconds."""
+    """Run one fit, and return its diagnoses and its CPU seconds."""
     tasks, W = (table(group), None) if isinstance(group, str) else made_up(group, seed)
     begin = time.process_time()
     try:
@@ -139,7 +139,7 @@ def measured(mp: Any, group: Group, epsilon: float, seed: int) -> dict[str, Any]
 
 
 def run(group: Group, checkout: Path) -> list[dict[str, Any]]:
-    """A group in a process of its own, of a checkout, without a compilation cache."""
+    """Run a group in a process of its own with a checkout's library, without a compilation cache."""
     left_out = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_X64"}
     environment = {k: v for k, v in os.environ.items() if k not in left_out}
     done = subprocess.run(
@@ -148,8 +148,8 @@ def run(group: Group, checkout: Path) -> list[dict[str, Any]]:
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"group {group} in {checkout}:\n{done.stderr[-2000:]}")
-    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    cells: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return cells
 
 
 def main() -> None:

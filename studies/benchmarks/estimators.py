@@ -1,4 +1,4 @@
-"""How fast the estimators are beside other people's code, as ratios within one run, and what bounds them.
+"""Speed of the estimators beside other packages, as ratios within one run, and what bounds it.
 
     pip install -c constraints.txt -e '.[bench]'
     OPENBLAS_NUM_THREADS=1 python studies/benchmarks/estimators.py [--repeats 5] [--json OUT]
@@ -51,17 +51,17 @@ def main() -> None:
     options = parser.parse_args()
     train, _ = datasets.school().split(0.3, seed=0)
     print(f"{train}; CPU seconds")
-    found = {
+    problems = {
         "trace norm": trace_norm(train, 4.6, options.repeats),
         "l2,1": l21(train, 2.4, options.repeats),
         "Algorithm 2": algorithm_2(train, options.repeats),
         "logistic gradient": several_targets(options.repeats),
     }
-    record.write(options.json, {"accuracy": ACCURACY, "problems": found}, "pyproximal", "pylops", "skglm")
+    record.write(options.json, {"accuracy": ACCURACY, "problems": problems}, "pyproximal", "pylops", "skglm")
 
 
 def trace_norm(train: TaskData, penalty: float, repeats: int) -> Record:
-    """Against pyproximal's accelerated proximal gradient."""
+    """Compare the trace norm with pyproximal's accelerated proximal gradient."""
     print(f"\ntrace norm, penalty {penalty:g}, against pyproximal's ProximalGradient(acceleration='fista')")
     ours, best, cold, iterations = our_solver(TraceNorm(), train, penalty)
     prox = f"eigendecompositions, one of {train.num_features} x {train.num_features} a step"
@@ -83,7 +83,7 @@ def trace_norm(train: TaskData, penalty: float, repeats: int) -> Record:
 
 
 def l21(train: TaskData, penalty: float, repeats: int) -> Record:
-    """Against skglm's GroupBCD on the block design."""
+    """Compare the l2,1 norm with skglm's GroupBCD on the block design."""
     print(f"\nl2,1, penalty {penalty:g}, against skglm's GroupBCD on the sparse block design")
     ours, best, cold, iterations = our_solver(GroupLasso(), train, penalty)
     bound = shares(ours, of_fit(GroupLasso(), "row norms", train, iterations))
@@ -101,7 +101,7 @@ def l21(train: TaskData, penalty: float, repeats: int) -> Record:
 
 
 def algorithm_2(train: TaskData, repeats: int, rounds: int = 30) -> Record:
-    """Against NumPy, with the same noise and the same start."""
+    """Compare Algorithm 2 with NumPy, with the same noise and the same start."""
     print(f"\nAlgorithm 2, {rounds} rounds, against the same rounds in NumPy")
     algorithm = LowRank(penalty=4.6, epsilon=1.0, rounds=rounds, clip=50.0, record=False)
     plan = algorithm.plan(train)
@@ -129,15 +129,15 @@ def algorithm_2(train: TaskData, repeats: int, rounds: int = 30) -> Record:
         "dispatch": empty_call((plan.run, plan.W0)),
     }
     bound = shares(methods["ours"], parts)
-    found = verdict(
+    compared = verdict(
         "the printed loops in NumPy", cold["ours"], cold["loops"], warm["ours"], warm["loops"], bound, apart
     )
     print(f"  stacked products in NumPy: {warm['batches']:.4f}, ours {warm['batches'] / warm['ours']:.1f} times faster")
-    return found | {"stacked products in NumPy": warm["batches"] / warm["ours"]}
+    return compared | {"stacked products in NumPy": warm["batches"] / warm["ours"]}
 
 
 def several_targets(repeats: int, subjects: int = 1000, d: int = 293, m: int = 41, steps: int = 30) -> Record:
-    """One table of features for all targets of the same subjects against the same rows task by task; sizes of LSOA II."""
+    """Compare one table of features for all targets with the same rows task by task, at the sizes of LSOA II."""
     print(f"\n{steps} gradients of logistic losses, {m} targets of {subjects} subjects with {d} features")
     rng = np.random.default_rng(0)
     labels = np.where(rng.random((subjects, m)) < 0.5, -1.0, 1.0)
@@ -160,7 +160,7 @@ def several_targets(repeats: int, subjects: int = 1000, d: int = 293, m: int = 4
 
 
 def our_solver(norm: Any, train: TaskData, penalty: float) -> tuple[Callable[[], Any], float, float, int]:
-    """A fit that stops at ACCURACY, the best objective, the time of the first call of all, and the iterations."""
+    """Return a fit that stops at ACCURACY, the best objective, the time of the first call, and the iterations."""
     fit = lambda tolerance: MultiTask(norm, penalty, tolerance=tolerance).fit(replace(train))  # replace: no Gram kept
     begin = time.process_time()
     tight = fit(1e-8)
@@ -178,7 +178,7 @@ def our_solver(norm: Any, train: TaskData, penalty: float) -> tuple[Callable[[],
 
 
 def of_fit(norm: Any, prox: str, train: TaskData, iterations: int) -> dict[str, Callable[[], Any]]:
-    """The parts of a fit, each to be timed by itself."""
+    """Return the parts of a fit, to be timed separately."""
     d, m = train.num_features, train.num_tasks
     loss: Any = LeastSquares().of(train)
     nearest = loss.resolvent()
@@ -198,7 +198,7 @@ def of_fit(norm: Any, prox: str, train: TaskData, iterations: int) -> dict[str, 
 
 
 def shares(whole: Callable[[], Any], parts: dict[str, Callable[[], Any]], repeats: int = 9) -> dict[str, float]:
-    """What part of the whole's time each part takes, the largest first; all timed in turns."""
+    """Return the share of each part in the time of the whole, the largest first; all are timed in turns."""
     times = interleaved({"whole": whole} | parts, repeats)
     total = times.pop("whole")
     ranked = {name: part / total for name, part in sorted(times.items(), key=lambda one: -one[1])}
@@ -206,20 +206,20 @@ def shares(whole: Callable[[], Any], parts: dict[str, Callable[[], Any]], repeat
 
 
 def loop(step: Callable[[Any], Any], start: FloatArray, steps: int) -> Callable[[], Any]:
-    """So many steps inside one compiled call."""
+    """Return a compiled call that runs a number of steps."""
     run = jax.jit(lambda x: jax.lax.fori_loop(0, steps, lambda _, x: step(x), x))
     return lambda: run(start)
 
 
 def empty_call(tree: Any) -> Callable[[], Any]:
-    """A compiled call that does nothing with these arguments."""
+    """Return a compiled call that does nothing with its arguments."""
     leaves = jax.tree.map(jnp.asarray, tree)
     empty = jax.jit(lambda leaves: leaves)
     return lambda: empty(leaves)
 
 
 def relative_gap(norm: Any, train: TaskData, penalty: float, best: float) -> Callable[[FloatArray], float]:
-    """How far the objective at W is above the best, relative to it."""
+    """Return the relative excess of the objective at W over the best."""
     X, y = peers.design(train)
 
     def gap(W: FloatArray) -> float:
@@ -230,7 +230,7 @@ def relative_gap(norm: Any, train: TaskData, penalty: float, best: float) -> Cal
 
 
 def first_accurate(solve: Callable[..., Any], gap: Callable[[FloatArray], float], every: int = 50) -> int:
-    """The fewest iterations, in steps of ``every``, after which the gap is closed; else GIVE_UP."""
+    """Return the fewest iterations, in steps of ``every``, after which the gap is closed; GIVE_UP if there are none."""
 
     class Found(Exception):
         pass
@@ -251,7 +251,7 @@ def first_accurate(solve: Callable[..., Any], gap: Callable[[FloatArray], float]
 
 
 def interleaved(methods: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median CPU seconds of each, all called once before any is called again, after one round that does not count."""
+    """Return median CPU seconds of functions that are called in turns, after one round that does not count."""
     times = {name: [] for name in methods}  # type: dict[str, list[float]]
     for method in methods.values():
         method()
@@ -268,7 +268,7 @@ def timed(method: Callable[[], Any]) -> float:
 
 
 def seconds(method: Callable[[], Any], repeats: int = 7) -> float:
-    """Median, after one call that does not count."""
+    """Return median CPU seconds, after one call that does not count."""
     return float(np.median([timed(method) for _ in range(repeats + 1)][1:]))
 
 

@@ -1,4 +1,4 @@
-"""What a release over many owners costs each of them: CPU and bytes, by their number and by how many share masks.
+"""Cost of a release over many owners, for each of them: CPU and bytes, by their number and by how many share masks.
 
     python studies/benchmarks/federated.py [--owners 30 139 300] [--partners 20] [--many 1000] [--json OUT]
     python studies/benchmarks/federated.py --vanish 1000 10000
@@ -25,14 +25,14 @@ FEATURES = 27
 
 
 def measure(owners: int, partners: int | None, trust: str) -> dict[str, Any]:
-    """One run."""
+    """Measure one run."""
     W = np.random.default_rng(0).standard_normal((FEATURES, owners))
     invitation = federated.invite(1.0, owners, FEATURES, trust=trust, partners=partners, scaling="none")
     sites = [federated.Site(i, W[:, [i]]) for i in range(owners)]
     begin = time.process_time()
-    found = federated.run(invitation, sites, progress_bar=False)
+    run = federated.run(invitation, sites, progress_bar=False)
     spent = time.process_time() - begin
-    moved = sum(found.moved.values())
+    moved = sum(run.moved.values())
     return {
         "owners": owners,
         "partners": partners or owners - 1,
@@ -45,7 +45,7 @@ def measure(owners: int, partners: int | None, trust: str) -> dict[str, Any]:
 
 
 def vanish(owners: list[int]) -> None:
-    """A table for the guide: default dropouts, at a risk of 1e-6 of no release."""
+    """Print a table for the guide: default dropouts, at a risk of 1e-6 of no release."""
     print("| partners | " + " | ".join(f"of {n}" for n in owners) + " |\n|---|" + "---|" * len(owners))
     for partners in (20, 40, 60, 100, 200):
         allowed = [federated.invite(1.0, n, FEATURES, partners=partners).dropouts for n in owners]

@@ -1,4 +1,4 @@
-"""How long a hospital waits for its coefficients: from its CSV file to the table, in a new process.
+"""Time that a hospital waits for its coefficients: from its CSV file to the table, in a new process.
 
     python studies/benchmarks/first_answer.py [--before CHECKOUT] [--repeats 3] [--json OUT]
 
@@ -69,14 +69,15 @@ def case(folder: Path) -> None:
 
 def measure(folder: Path, more: list[str]) -> dict[str, float]:
     """Run the command in this process, whose environment says when it was started."""
-    found, began = dict.fromkeys(_EVENTS.values(), 0.0), float(os.environ["BEGAN"])
+    measured = dict.fromkeys(_EVENTS.values(), 0.0)
+    began = float(os.environ["BEGAN"])
 
     class Printed:
-        """What the command prints, which goes nowhere."""
+        """Stream that notes when the table is printed, and discards the text."""
 
         def write(self, text: str) -> int:
-            if text.startswith(("\n" + TABLE, TABLE)) and "seconds" not in found:
-                found.update({"seconds": time.time() - began, "CPU seconds": time.process_time()})
+            if text.startswith(("\n" + TABLE, TABLE)) and "seconds" not in measured:
+                measured.update({"seconds": time.time() - began, "CPU seconds": time.process_time()})
             return len(text)
 
         def flush(self) -> None:
@@ -86,7 +87,7 @@ def measure(folder: Path, more: list[str]) -> dict[str, float]:
 
     def listen(event: str, duration_secs: float, **_: Any) -> None:
         if event in _EVENTS:
-            found[_EVENTS[event]] += duration_secs
+            measured[_EVENTS[event]] += duration_secs
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     from mpmtl_prob.cli import main
@@ -98,11 +99,11 @@ def measure(folder: Path, more: list[str]) -> dict[str, float]:
     ])  # fmt: skip
     sys.stdout = out
     assert status == 0
-    return found | {"seconds to the end": time.time() - began, "CPU seconds to the end": time.process_time()}
+    return measured | {"seconds to the end": time.time() - began, "CPU seconds to the end": time.process_time()}
 
 
 def in_process(checkout: Path, words: list[str], *, cache: Path | None = None, python: tuple[str, ...] = ()) -> Any:
-    """This file in a new process that imports a checkout: what it printed, and its errors."""
+    """Run this file in a new process that imports a checkout; return its output and errors."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
     environment |= {"PYTHONPATH": str(checkout), "OPENBLAS_NUM_THREADS": "1", "BEGAN": repr(time.time())}
     if cache is not None:
@@ -112,7 +113,7 @@ def in_process(checkout: Path, words: list[str], *, cache: Path | None = None, p
 
 
 def imports(checkout: Path, folder: Path, more: list[str]) -> float:
-    """Seconds that modules take to be imported."""
+    """Return the seconds that importing modules takes."""
     said = in_process(checkout, ["--cell", str(folder), *more], python=("-X", "importtime")).stderr
     return sum(int(own) for own in re.findall(r"^import time:\s+(\d+) \|", said, re.MULTILINE)) / 1e6
 
@@ -155,8 +156,8 @@ def main() -> None:
         for when, of in runs.items()
     }
     for when, of in cells.items():
-        for name, found in of.items():
-            print(f"{when}, {name}: " + ", ".join(f"{k} {v:.2f}" for k, v in found.items()), flush=True)
+        for name, measured in of.items():
+            print(f"{when}, {name}: " + ", ".join(f"{k} {v:.2f}" for k, v in measured.items()), flush=True)
     sizes = {"hospitals": HOSPITALS, "patients": PATIENTS, "columns": COLUMNS, "repeats": options.repeats}
     record.write(options.json, {"before": before and revision(before), "sizes": sizes, "cells": cells})
 

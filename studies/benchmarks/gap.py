@@ -1,4 +1,4 @@
-"""How much one release is worth, over draws of its noise: the numbers of the README.
+"""Share of the gap between single-task and pooled regression that one release closes: the numbers of the README.
 
     python studies/benchmarks/gap.py [--releases 20] [--epsilons 0.1 0.3 1 3 10] [--adjacency replace] [--mechanism wishart]
 
@@ -61,7 +61,7 @@ def _measured(data: str, rounds: int | str, options: argparse.Namespace) -> dict
     alone, together = score[STL], score[NON_PRIVATE]
     print(f"\n{data}, {metric.__name__}, {options.adjacency}, {options.mechanism}, delta = 1/(m log m)")
     print(f"  {STL} {alone:.4f}, at best {best:.4f}; {ALONE} {score[ALONE]:.4f}; {NON_PRIVATE} {together:.4f}")
-    found: dict[str, Any] = {
+    gaps: dict[str, Any] = {
         "ridge": alone,
         "best ridge": best,
         "trace norm": together,
@@ -98,13 +98,13 @@ def _measured(data: str, rounds: int | str, options: argparse.Namespace) -> dict
             + (f"; Algorithm 2 {score[f'Algorithm 2, eps = {epsilon:g}']:.4f}" if options.algorithms else ""),
             flush=True,
         )
-        found[f"{epsilon:g}"] = {
+        gaps[f"{epsilon:g}"] = {
             "error": error,
             "coverage": covered,
             "share": share.tolist(),
             "proved": proved.delta,
         }
-    return found
+    return gaps
 
 
 if __name__ == "__main__":

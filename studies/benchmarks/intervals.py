@@ -1,4 +1,4 @@
-"""How often intervals cover, on data from the model: every budget, every mechanism, weights and test targets.
+"""Coverage of intervals on data from the model: every budget, every mechanism, weights and test targets.
 
     python studies/benchmarks/intervals.py [--replications 30] [--json OUT]
 
@@ -75,7 +75,7 @@ class Truth(NamedTuple):
 
 
 def simulate(rng: np.random.Generator, count: int) -> Truth:
-    """Omega, the messages of M tasks and `count` owners from the model of `mpmtl_prob.models`, sigma = 1."""
+    """Draw Omega, the messages of M tasks and `count` owners from the model of `mpmtl_prob.models`, with sigma = 1."""
     while True:  # the model's factor for tr(A) = m, by rejection
         phi = np.exp(-np.log(D) + LOG_PHI_SD * rng.standard_normal())
         kappa = D + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal())
@@ -93,7 +93,7 @@ def simulate(rng: np.random.Generator, count: int) -> Truth:
 
 
 def released(kind: str, truth: Truth, law: MatrixMechanism, epsilon: float, seed: int) -> Release:
-    """What the public sees, with noise of this law."""
+    """Return the release of a data set, with the noise of a mechanism."""
     if kind == "model":
         h = lattice.step(1.0, D, M, [law])
         A = lattice.cut(truth.A, h**2)
@@ -107,52 +107,52 @@ def released(kind: str, truth: Truth, law: MatrixMechanism, epsilon: float, seed
 
 
 def owner_draws(kind: str, method: str, truth: Truth, public: SharedPosterior, seed: int):
-    """399 draws of W (S, d, m) and sigma (S, m)."""
+    """Return 399 draws of W (S, d, m) and sigma (S, m)."""
     if method == "oracle":
-        found = methods.plug_in(truth.train, truth.omega[None], np.ones(1), None, DRAWS, seed)
+        results = methods.plug_in(truth.train, truth.omega[None], np.ones(1), None, DRAWS, seed)
     elif method == "plug_in":
         shapes, prior = methods.raised_shapes(public, None if kind == "estimates" else 1.0)
-        found = methods.plug_in(truth.train, shapes, prior, None, DRAWS, seed)
+        results = methods.plug_in(truth.train, shapes, prior, None, DRAWS, seed)
     else:
         omegas = np.asarray(public.to_arviz()["posterior"]["Omega"]).reshape(-1, D, D)
-        found = methods.mixture(truth.train, omegas, None, DRAWS, seed)
-    return found.draws["W"], found.draws["sigma"]
+        results = methods.mixture(truth.train, omegas, None, DRAWS, seed)
+    return results.draws["W"], results.draws["sigma"]
 
 
 def covered(truth: FloatArray, draws: FloatArray) -> list[float]:
-    """Share of truths (...) whose rank among draws (S, ...), 0..S, is central, at every level."""
+    """Return the share of truths (...) whose rank among draws (S, ...), 0..S, is central, at every level."""
     share = (np.sum(draws < truth, axis=0) + 0.5) / (len(draws) + 1)
     return [float(np.mean(np.abs(share - 0.5) < level / 2)) for level in LEVELS]
 
 
 def posteriors(releases: list[Release]) -> list[SharedPosterior]:
-    """Of every release, as `shared_covariance` makes it, but all at once."""
+    """Return the public posteriors of all releases, as `shared_covariance` makes them one by one."""
     start = structures.model_for(FULL, releases[0]).start
     observed = [starts.observed(public) for public in releases]
     draws, diverging = chain_for_each(KERNEL, observed, start=lambda _: start, warmup=WARMUP, draws=PUBLIC_DRAWS)
     out = []
     for i, public in enumerate(releases):
-        found = {k: v[i][None] for k, v in draws.items()}
-        tree = trees.as_tree(public, found, {"diverging": diverging[i][None]}, seed=i)
+        drawn = {k: v[i][None] for k, v in draws.items()}
+        tree = trees.as_tree(public, drawn, {"diverging": diverging[i][None]}, seed=i)
         out.append(SharedPosterior(public, FULL, 0.0, tree))
     return out
 
 
 def cell(kind: str, law: MatrixMechanism, epsilon: float, replications: int) -> dict[str, FloatArray]:
-    """Coverage by method, (replication, weights or targets, level), beside that of the oracle."""
+    """Return coverage by method, (replication, weights or targets, level), less the oracle's excess."""
     seeds = range(replications)
     truths = [simulate(np.random.default_rng(seed), OWNERS if kind == "model" else M) for seed in seeds]
     public = posteriors([released(kind, truth, law, epsilon, seed) for seed, truth in zip(seeds, truths, strict=True)])
-    found: dict[str, list[Any]] = {method: [] for method in ("oracle", *METHODS[kind])}
+    coverages: dict[str, list[Any]] = {method: [] for method in ("oracle", *METHODS[kind])}
     for seed, truth, posterior in zip(tqdm(seeds, leave=False), truths, public, strict=True):
-        for method, kept in found.items():
+        for method, of_method in coverages.items():
             rng = np.random.default_rng((seed, 1))
             W, sigma = owner_draws(kind, method, truth, posterior, seed)
             y = np.einsum("tni,sit->stn", truth.X, W)
             y += sigma[..., None] * rng.standard_normal(y.shape)
-            kept.append([covered(truth.W, W), covered(truth.y, y)])
-    surplus = np.array(found.pop("oracle")) - LEVELS
-    return {method: np.array(kept) - surplus for method, kept in found.items()}
+            of_method.append([covered(truth.W, W), covered(truth.y, y)])
+    surplus = np.array(coverages.pop("oracle")) - LEVELS
+    return {method: np.array(of_method) - surplus for method, of_method in coverages.items()}
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ _NO_ROOM = ("MemoryError", "Unable to allocate", "out of memory", "Out of memory
 
 
 def frame(m: int, longer: int, labels: bool = False) -> Any:
-    """One long table."""
+    """Return the rows of all tasks as one long table."""
     import numpy as np
     import pandas as pd
 
@@ -51,7 +51,7 @@ def frame(m: int, longer: int, labels: bool = False) -> Any:
 
 
 def tasks(m: int, longer: int, **options: Any) -> Any:
-    """The table as tasks."""
+    """Return the table as tasks."""
     import mpmtl_prob as mp
 
     labels = options.pop("labels", False)
@@ -144,7 +144,7 @@ def owners(kind: str = "gaussian", **options: Any) -> Callable[[int, int], Any]:
 
 
 def effects(kind: str = "gaussian") -> Callable[[int, int], Any]:
-    """A mixed model: messages of effects in public units."""
+    """Fit a mixed model, with messages of effects in public units."""
 
     def posteriors(m: int, longer: int) -> Any:
         import mpmtl_prob as mp
@@ -229,14 +229,14 @@ def federated(m: int, longer: int) -> None:
 
 
 def _some(data: Any, places: range) -> Any:
-    """As of version 0.3.0, which knows no other way to take some of the tasks."""
+    """Take some of the tasks in version 0.3.0, which has no method for it."""
     rows = [data.own(i) for i in places]
     names = [data.tasks[i] for i in places]
     return type(data).from_lists([X for X, _ in rows], [y for _, y in rows], tasks=names)
 
 
 def filed(m: int, d: int) -> float:
-    """Bytes of the file of owners' posteriors of m tasks with d features, the public one included."""
+    """Return the bytes of a file of owners' posteriors of m tasks with d features, which has the public posterior too."""
     import mpmtl_prob as mp
 
     made = mp.datasets.synthetic_low_rank(num_tasks=m, num_features=d, rows=ROWS)
@@ -292,20 +292,20 @@ TRACED = ("data frame", "CSV file", "parquet file")  #: which leave nothing to J
 
 
 def one(name: str, m: int, longer: int) -> dict[str, float]:
-    """CPU seconds of a cell in this process, bytes at its peak, and of the posterior that it returns, if any."""
+    """Measure a cell in this process: CPU seconds, bytes at its peak, and bytes of the posterior that it returns, if any."""
     import mpmtl_prob  # noqa: F401 - is not what is timed
 
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     begin = time.process_time()  # which a busy machine does not lengthen
-    found = CELLS[name](m, longer)
+    result = CELLS[name](m, longer)
     told = {"seconds": time.process_time() - begin, "peak": peak()}
-    if isinstance(found, tuple):
-        told["result"] = size(found[1])
+    if isinstance(result, tuple):
+        told["result"] = size(result[1])
     return told
 
 
 def traced(name: str, m: int, longer: int) -> float:
-    """Bytes at the peak of what Python and NumPy allocate themselves in a cell that was called before: no library's."""
+    """Return the peak bytes that Python and NumPy allocate in a second call of a cell, without libraries' own memory."""
     CELLS[name](50, 1)
     tracemalloc.start()
     CELLS[name](m, longer)
@@ -313,7 +313,7 @@ def traced(name: str, m: int, longer: int) -> float:
 
 
 def size(posterior: Any) -> float:
-    """Bytes of a posterior: draws, and what else it keeps; groups with a number per row are made when asked."""
+    """Return the bytes of a posterior's arrays, without groups with a number per row, which are made on request."""
     if posterior.seat == "curator":
         return float(
             sum(array.nbytes for arrays in (posterior.draws, posterior.statistics) for array in arrays.values())
@@ -323,7 +323,7 @@ def size(posterior: Any) -> float:
 
 
 def peak() -> float:
-    """Bytes that this process ever held; on Linux without what its parent did."""
+    """Return the peak bytes of this process; on Linux without its parent's."""
     status = Path("/proc/self/status")
     if status.exists():
         return 1024.0 * int(
@@ -333,31 +333,31 @@ def peak() -> float:
 
 
 def measured(checkout: Path, name: str, m: int, longer: int) -> dict[str, float] | None:
-    """One cell, in a process of its own that imports a checkout; None where it needs more memory than it may have.
+    """Measure a cell in a process of its own that imports a checkout; None if it needs more memory than is allowed.
 
     Again where it compiled something, which JAX then finds in its folder: the compiler takes tens of megabytes, whatever the
     data are.
     """
     while True:
         known = _compiled()
-        found = _asked(checkout, "--one", name, str(m), str(longer))
-        if found.returncode:
-            if any(word in found.stderr for word in _NO_ROOM):
+        done = _asked(checkout, "--one", name, str(m), str(longer))
+        if done.returncode:
+            if any(word in done.stderr for word in _NO_ROOM):
                 return None
-            raise RuntimeError(f"{name}, m = {m}: {found.stderr[-2000:]}")
+            raise RuntimeError(f"{name}, m = {m}: {done.stderr[-2000:]}")
         if _compiled() == known:
-            line: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
+            line: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
             return line
 
 
 def _compiled() -> set[str]:
-    """Names of what JAX has compiled and kept."""
+    """Return the names of programs in JAX's compilation cache."""
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     return {path.name for path in Path(folder).glob("*-cache")} if folder else set()
 
 
 def _asked(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """This file in a process of its own that imports a checkout."""
+    """Run this file in a process of its own that imports a checkout."""
     environment = os.environ | {"PYTHONPATH": str(checkout), "JAX_ENABLE_X64": "0", "PYTHONDONTWRITEBYTECODE": ""}
     environment |= {
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -439,26 +439,26 @@ def main() -> None:
 
 
 def _least(cell: dict[str, Any], when: str, least: dict[str, float] | None) -> None:
-    """Note what a call takes on few tasks."""
+    """Record what a call takes on few tasks."""
     cell[when] = {"least": least, "lines": cell.get(when, {"lines": []})["lines"]}
 
 
-def _line(cell: dict[str, Any], name: str, when: str, size: tuple[int, int], found: dict[str, float] | None) -> None:
-    """Note what a call takes on so many tasks, in the place of what is known of this size."""
+def _line(cell: dict[str, Any], name: str, when: str, size: tuple[int, int], measured: dict[str, float] | None) -> None:
+    """Record what a call takes on a size, instead of an earlier record of the size."""
     m, longer = size
     data, least = _data(m, longer), cell["least"]
-    line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": found}
-    if found and least:
-        line["times the data"] = (found["peak"] - least["peak"]) / data
-        if "result" in found:
-            line["of which the result"] = found["result"] / data
+    line: dict[str, Any] = {"m": m, "longer": longer, "data": data, "found": measured}
+    if measured and least:
+        line["times the data"] = (measured["peak"] - least["peak"]) / data
+        if "result" in measured:
+            line["of which the result"] = measured["result"] / data
     print(f"  {name:36s} {when:6s} m = {m:<6d} 1 : {longer:<5d}", _words(line), flush=True)
     others = [each for each in cell["lines"] if (each["m"], each["longer"]) != size]
     cell["lines"] = sorted([*others, line], key=lambda each: (each["m"], each["longer"]))
 
 
 def _compare(cell: dict[str, Any], size: tuple[int, int]) -> None:
-    """Note how many seconds a call takes now for one before, of this run: another one's machine was another."""
+    """Record the ratio of seconds, now over before, of this run; another run may have had another machine."""
     lines = (line for when in ("now", "before") for line in cell[when]["lines"] if (line["m"], line["longer"]) == size)
     now, before = (line["found"] for line in lines)
     if now and before:
@@ -468,17 +468,17 @@ def _compare(cell: dict[str, Any], size: tuple[int, int]) -> None:
 
 
 def _data(m: int, longer: int) -> float:
-    """Bytes of m tasks of which one is longer."""
+    """Return the bytes of m tasks of which one is longer."""
     return 8.0 * (D + 1) * ROWS * (m - 1 + longer)
 
 
 def _words(line: dict[str, Any]) -> str:
-    found = line["found"]
-    if found is None:
+    measured = line["found"]
+    if measured is None:
         return f"more than {LIMIT / 2**30:.0f} GiB"
     times = line.get("times the data", float("nan"))
     result = f", {line['of which the result']:.1f} of them the result" if "of which the result" in line else ""
-    return f"{found['peak'] / 2**30:.2f} GiB, {times:.1f} times the data{result}, {found['seconds']:.1f} s"
+    return f"{measured['peak'] / 2**30:.2f} GiB, {times:.1f} times the data{result}, {measured['seconds']:.1f} s"
 
 
 def _revision(checkout: Path | None) -> str | None:

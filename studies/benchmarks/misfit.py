@@ -45,44 +45,44 @@ class Data:
         self.noise = self.rng.standard_normal((M, n))
 
     def as_modelled(self) -> None:
-        """Nothing fails."""
+        """Leave data as the model assumes them."""
 
     def heavy_tails(self) -> None:
-        """Student t with three degrees of freedom, of variance one."""
+        """Draw errors from Student's t with three degrees of freedom, scaled to variance one."""
         self.noise = self.rng.standard_t(3, self.noise.shape) / np.sqrt(3)
 
     def outlying_rows(self) -> None:
-        """One row in twenty is ten times as noisy."""
+        """Make one row in twenty ten times as noisy."""
         self.noise *= np.where(self.rng.random(self.noise.shape) < 0.05, 10.0, 1.0)
 
     def unequal_noise(self) -> None:
-        """The noise grows with the first feature, exp(x_1), of variance one on average."""
+        """Let the noise grow with the first feature as exp(x_1), with variance one on average."""
         self.noise *= np.exp(self.X[..., 0]) / np.e
 
     def outlying_tasks(self) -> None:
-        """One task in ten has weights of its own, in all directions and three times as large."""
+        """Give one task in ten unrelated weights, in all directions and three times as large."""
         odd = self.rng.random(M) < 0.1
         own = self.rng.standard_normal((D, M)) * 3 * np.sqrt(SIZE / D)
         self.W = np.where(odd, own, self.W)
 
     def two_populations(self) -> None:
-        """Half of the tasks have other directions than the rest."""
+        """Give half of the tasks other directions than the other half."""
         V = np.linalg.qr(self.rng.standard_normal((D, RANK)))[0]
         self.W[:, M // 2 :] = V @ self.rng.standard_normal((RANK, M - M // 2)) * np.sqrt(SIZE / RANK)
 
     def wild_scales(self) -> None:
-        """Features in units from a hundredth to a hundred, the same for all tasks; weights undo them."""
+        """Change features' units by factors from a hundredth to a hundred, the same for all tasks, and weights inversely."""
         units = 10.0 ** self.rng.uniform(-2, 2, D)
         self.X *= units
         self.W /= units[:, None]
 
     def skewed_features(self) -> None:
-        """Log-normal features, that a common factor ties, and no mean taken off."""
+        """Make features log-normal with a common factor, without subtracting means."""
         common = self.rng.standard_normal((*self.X.shape[:2], 1))
         self.X = np.exp(0.7 * (self.X + common) / np.sqrt(2))
 
     def tasks(self) -> tuple[TaskData, TaskData, FloatArray]:
-        """Training rows, test rows, and the test rows' means (m, t)."""
+        """Return training rows, test rows, and the test rows' means (m, t)."""
         truth = np.einsum("tnj,jt->tn", self.X, self.W)
         y = truth + self.noise
         fit, rest = slice(ROWS), slice(ROWS, None)
@@ -103,7 +103,7 @@ MISFITS: dict[str, Callable[[Data], None]] = {
 
 
 def scores(misfit: str, epsilon: float, seed: int) -> dict[str, float]:
-    """Errors by arm, and what the posterior's 90 % intervals of weights and of new targets cover."""
+    """Return errors by arm, and the coverage of the posterior's 90 % intervals of weights and of new targets."""
     made = Data(seed)
     MISFITS[misfit](made)
     train, test, truth = made.tasks()
@@ -111,17 +111,17 @@ def scores(misfit: str, epsilon: float, seed: int) -> dict[str, float]:
     fit = NoiseAware(epsilon, seed=seed, chains=2, progress_bar=False)
     normal, unit = fit.fit(train), replace(fit, scaling="unit_variance").fit(train)
     student = task_posteriors(train, normal.shared, likelihood="student_t", seed=seed)
-    found = {"ridge, own penalty": of(own_penalty(train, seed))}
+    errors = {"ridge, own penalty": of(own_penalty(train, seed))}
     for name, own in (("normal errors", normal), ("unit", unit), ("Student t", student)):
         draws = own.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
         low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
-        found |= {
+        errors |= {
             name: of(own.W),
             f"{name}, weights covered": float(np.mean((low <= made.W) & (high >= made.W))),
             f"{name}, targets covered": float(evaluation.coverage(own.predict(test), test)),
         }
     khat = np.asarray(student.to_arviz(pointwise=False)["constant_data"]["khat_draws"])
-    return found | {"khat above .7": float(np.mean(khat > 0.7))}
+    return errors | {"khat above .7": float(np.mean(khat > 0.7))}
 
 
 def main() -> None:
@@ -132,9 +132,10 @@ def main() -> None:
     options = parser.parse_args()
     cells: list[dict[str, Any]] = []
     for misfit in tqdm(MISFITS, desc="misfits"):
-        found = [scores(misfit, options.epsilon, seed) for seed in range(options.replications)]
-        means = {name: float(np.mean([each[name] for each in found])) for name in found[0]}
-        error = {name: float(np.std([each[name] for each in found], ddof=1) / np.sqrt(len(found))) for name in means}
+        replications = [scores(misfit, options.epsilon, seed) for seed in range(options.replications)]
+        means = {name: float(np.mean([of_one[name] for of_one in replications])) for name in replications[0]}
+        sd = {name: float(np.std([of_one[name] for of_one in replications], ddof=1)) for name in means}
+        error = {name: float(value / np.sqrt(len(replications))) for name, value in sd.items()}
         cells.append({"misfit": misfit, "mean": means, "standard error": error})
         record.write(options.json, {"epsilon": options.epsilon, "replications": options.replications, "cells": cells})
         print(misfit, {name: round(value, 3) for name, value in means.items()}, flush=True)

@@ -65,10 +65,10 @@ class Alone:
     """Nobody reads anything: the same schools' losses without a release, as the same seed leaves the same ones out."""
 
     def learn(self, data: TaskData, seed: int) -> None:
-        """Nothing."""
+        """Learn nothing from other schools."""
 
     def personalise(self, h: None, own: TaskData) -> Callable[[TaskData], Prediction]:
-        """Each school's own ridge, its penalty averaged over its own evidence."""
+        """Fit each school's own ridge, with its penalty averaged over its own evidence."""
         W = evidence.posterior_means(own).W
         return lambda test: linear_prediction(W, test)
 
@@ -78,20 +78,22 @@ def _loss(made: Any, test: TaskData) -> FloatArray:
     return metalearning.clipped_loss(prediction, test, MARKS)
 
 
-def summary(found: metalearning.LeftOut, alone: metalearning.LeftOut, epsilon: float, delta: float) -> dict[str, float]:
-    """Mean losses, what each side gains on being alone, with standard errors over runs, and what the theorem allows."""
-    gains = {name: getattr(alone, name) - getattr(found, name) for name in ("participants", "newcomers")}
+def summary(
+    fitted: metalearning.LeftOut, alone: metalearning.LeftOut, epsilon: float, delta: float
+) -> dict[str, float]:
+    """Return mean losses, the gain of each side over being alone, with standard errors over runs, and the theorem's bound."""
+    gains = {name: getattr(alone, name) - getattr(fitted, name) for name in ("participants", "newcomers")}
     error = lambda values: float(values.std(ddof=1) / np.sqrt(len(values)))
     return {
         "epsilon": epsilon,
-        "participants": float(found.participants.mean()),
-        "newcomers": float(found.newcomers.mean()),
+        "participants": float(fitted.participants.mean()),
+        "newcomers": float(fitted.newcomers.mean()),
         "participants gain": float(gains["participants"].mean()),
         "newcomers gain": float(gains["newcomers"].mean()),
         "gain of taking part": float((gains["participants"] - gains["newcomers"]).mean()),
         "its standard error": error(gains["participants"] - gains["newcomers"]),
-        "allowed": found.allowed(epsilon, delta),
-        "eps at least": found.gap(delta).lower,
+        "allowed": fitted.allowed(epsilon, delta),
+        "eps at least": fitted.gap(delta).lower,
     }
 
 

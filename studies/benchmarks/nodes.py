@@ -33,14 +33,14 @@ SEED = 3
 
 
 def central(folder: Path) -> tuple[Any, float]:
-    """The release of one process, and its seconds."""
+    """Return the release of one process, and its seconds."""
     begin = time.perf_counter()
     shards = mp.TaskShards.from_parquet(folder, task="task", target="y", progress_bar=False)
     return mp.release(shards, 1.0, unsafe_seed=SEED), time.perf_counter() - begin
 
 
 def measured(rows: Path, m: int, nodes: int, trust: str, scratch: Path, timeout: float) -> dict[str, Any]:
-    """One run."""
+    """Measure one run."""
     shared = trust == "curator"
     own = [
         {"data": str(rows), "task": "task", "target": "y", "trust": trust}
@@ -115,8 +115,8 @@ def main() -> None:
             lines.append(line)
             print(line, flush=True)
             sizes = {"m": options.m, "n": N, "d": D, "part": PART, "GB of files": size}
-            found = {"sizes": sizes, "one process": seconds, "lines": lines, "remark": options.remark}
-            record.write(options.json, found, "flwr")
+            report = {"sizes": sizes, "one process": seconds, "lines": lines, "remark": options.remark}
+            record.write(options.json, report, "flwr")
     finally:
         shutil.rmtree(scratch)
 

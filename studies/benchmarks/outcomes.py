@@ -163,7 +163,7 @@ def real(name: str, number: int, folder: Path | None) -> Study:
 
 
 def log_scores(study: Study, W: np.ndarray, dispersion: np.ndarray | None) -> float:
-    """Mean log predictive probability of the test rows, by draws W (S, d, m) and of counts their dispersion (S, m)."""
+    """Return the mean log predictive probability of the test rows, from draws W (S, d, m) and counts' dispersion (S, m)."""
     test, total = study.test, 0.0
     exposure = np.ones(test.num_rows) if test.exposure is None else test.exposure
     for i in range(test.num_tasks):
@@ -182,7 +182,7 @@ def log_scores(study: Study, W: np.ndarray, dispersion: np.ndarray | None) -> fl
 
 
 def hierarchical(study: Study) -> Callable[[], None]:
-    """The mixed model with all effects latent, in declared units."""
+    """Model all effects as latent, in declared units: the mixed model without privacy."""
     units, train = study.reference.units(study.train.features), study.train
     X, task = units.rows(train.rows), train.task_of_rows
     d, m = X.shape[1], train.num_tasks
@@ -240,7 +240,7 @@ def pooled(study: Study) -> dict[str, Any]:
 
 
 def in_reference(study: Study, effects: np.ndarray) -> np.ndarray:
-    """Effects (S, d, m) in reference units, the intercept on the linear predictor, as the truth of a simulation is."""
+    """Return effects (S, d, m) in reference units with the intercept on the linear predictor, as a simulation's truth."""
     shift = study.reference.units(study.train.features).target_centre
     return np.concatenate([effects[:, :-1], effects[:, -1:] + shift], axis=1)
 
@@ -248,7 +248,7 @@ def in_reference(study: Study, effects: np.ndarray) -> np.ndarray:
 def scored(
     study: Study, W: np.ndarray, dispersion: np.ndarray | None, effects: np.ndarray | None, average: np.ndarray | None
 ) -> dict[str, Any]:
-    """Of draws: log score; of a simulation the squared error of effects, their coverage, and that of average effects."""
+    """Return the log score of draws, and in a simulation errors and coverage of effects and of average effects."""
     out: dict[str, Any] = {"log score": log_scores(study, W, dispersion)}
     if study.truth is not None and effects is not None:
         lower, upper = np.quantile(effects, [0.05, 0.95], axis=0)
@@ -264,7 +264,7 @@ def scored(
 
 
 def private(study: Study, epsilon: float, seed: int) -> dict[str, dict[str, Any]]:
-    """The release's owners, and the same alone."""
+    """Measure the owners with the release, and alone."""
     begin = time.process_time()
     release = mp.release(study.train, epsilon, reference=study.reference)
     shared = mp.inference.shared_effects(release, **DRAWS, seed=seed)

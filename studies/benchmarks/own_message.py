@@ -1,9 +1,9 @@
-"""What it does to owners that their own messages are in the release, and what taking them out does: errors and coverage.
+"""Errors and coverage of owners with their own messages in the release, and without them.
 
     python studies/benchmarks/own_message.py [--replications 5] [--json OUT]
 
-Every cell is a number of tasks and features, and an eps (zero-out). Owners read one release three times: with their own
-messages in it, as by default, and, in the first shape, without them exactly, which takes a public posterior per owner.
+Every cell is a number of tasks and features, and an eps (zero-out). Owners use one release three times: with their own
+messages in it, by default, and, in the first shape, exactly without them, which takes a public posterior for every owner.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ ARMS = {"with": "off", "default": "auto", "exact": "exact"}
 
 
 def scores(num_tasks: int, num_features: int, epsilon: float, seed: int, exact: bool) -> dict[str, tuple[float, float]]:
-    """By arm the error (nmse) and the coverage of 90 % intervals."""
+    """Return the error (nmse) and the coverage of 90 % intervals by arm."""
     made = datasets.synthetic_low_rank(num_tasks=num_tasks, num_features=num_features, seed=seed)
     published = release(made.train, epsilon, adjacency="zero_out")
     shared = inference.shared_covariance(published, chains=2, warmup=150, draws=150, seed=seed, progress_bar=False)
-    found = {}
+    by_arm = {}
     for arm, leave_one_out in ARMS.items():
         if arm == "exact" and not exact:
             continue
         own = inference.task_posteriors(
             made.train, shared, leave_one_out=leave_one_out, draws=250, seed=seed, progress_bar=False
         ).predict(made.test)
-        found[arm] = (evaluation.nmse(own, made.test), evaluation.coverage(own, made.test))
-    return found
+        by_arm[arm] = (evaluation.nmse(own, made.test), evaluation.coverage(own, made.test))
+    return by_arm
 
 
 def main() -> None:
@@ -49,14 +49,14 @@ def main() -> None:
     cells = []
     for shape in SHAPES:
         for epsilon in EPSILONS:
-            found = [
+            replications = [
                 scores(*shape, epsilon, seed, shape == SHAPES[0])
                 for seed in tqdm(range(options.replications), desc=f"{shape}, eps = {epsilon:g}", leave=False)
             ]
             arms = {}
-            for arm in found[0]:
-                error = mean(each[arm][0] / each["with"][0] for each in found)
-                covered = mean(each[arm][1] for each in found)
+            for arm in replications[0]:
+                error = mean(by_arm[arm][0] / by_arm["with"][0] for by_arm in replications)
+                covered = mean(by_arm[arm][1] for by_arm in replications)
                 arms[arm] = {"error": error, "coverage": covered}
                 print(f"{shape}, eps = {epsilon:g}, {arm}: error {error:.3f}, coverage {covered:.3f}", flush=True)
             cells.append({"tasks": shape[0], "features": shape[1], "epsilon": epsilon, "arms": arms})

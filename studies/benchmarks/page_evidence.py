@@ -25,9 +25,9 @@ def coverage(report: Report) -> Iterable[str]:
     rows = []
     for key, cells in groups.items():
         worst = {name: [_distance(cell[name], report["levels"]) for cell in cells] for name in ("weights", "targets")}
-        within = (f"{sum(x <= 0.02 for x in found)} of {len(found)}" for found in worst.values())
+        within = (f"{sum(x <= 0.02 for x in distances_of)} of {len(distances_of)}" for distances_of in worst.values())
         error = max(max(cell[name]["standard error"]) for cell in cells for name in worst)
-        distances = (f"{100 * max(found):.1f}" for found in worst.values())
+        distances = (f"{100 * max(distances_of):.1f}" for distances_of in worst.values())
         rows.append((*key, *distances, *within, f"{100 * error:.1f}"))
     yield as_table(
         (
@@ -51,12 +51,12 @@ def coverage(report: Report) -> Iterable[str]:
         yield f"**{name}**\n\n" + as_table(("messages", "method", "mechanism", "eps", *levels), rows)
 
 
-def _distance(found: Report, levels: Sequence[float]) -> float:
-    return max(abs(p - level) for p, level in zip(found["coverage"], levels, strict=True))
+def _distance(cell: Report, levels: Sequence[float]) -> float:
+    return max(abs(p - level) for p, level in zip(cell["coverage"], levels, strict=True))
 
 
 def calibration(report: Report) -> Iterable[str]:
-    """Of both commands: p-values of uniform ranks, and, where it was kept, the coverage of central 90 % intervals."""
+    """Tell p-values of uniform ranks, and the coverage of central 90 % intervals where a report has it."""
     cells = report["cells"]
     label = [k for k in cells[0] if k not in ("functional", "p", "coverage of 90 %")]
     p = sorted(cell["p"] for cell in cells)
@@ -71,7 +71,7 @@ def calibration(report: Report) -> Iterable[str]:
         covered = f" ({cell['coverage of 90 %']:.1%})" if "coverage of 90 %" in cell else ""
         groups.setdefault(tuple(cell[k] for k in label), []).append(f"{cell['functional']} {cell['p']:.3f}{covered}")
     head = "p-values" + (" (coverage of 90 % intervals)" if "coverage of 90 %" in cells[0] else "")
-    yield as_table((*label, head), ((*key, ", ".join(found)) for key, found in groups.items()))
+    yield as_table((*label, head), ((*key, ", ".join(words)) for key, words in groups.items()))
     if "kernel" in cells[0]:
         yield "The arms of one model and setting share their data sets: chance in those shows in all of them."
     if "coverage of 90 %" in cells[0]:
@@ -80,7 +80,7 @@ def calibration(report: Report) -> Iterable[str]:
 
 
 def gap(report: Report) -> Iterable[str]:
-    sets = {name: found for name, found in report.items() if isinstance(found, dict) and "best ridge" in found}
+    sets = {name: numbers for name, numbers in report.items() if isinstance(numbers, dict) and "best ridge" in numbers}
     budgets = [k for k, cell in next(iter(sets.values())).items() if isinstance(cell, dict)]
     releases = len(next(iter(sets.values()))[budgets[0]]["error"])
     yield (
@@ -90,9 +90,9 @@ def gap(report: Report) -> Iterable[str]:
         "*best ridge* has the best penalty on the test rows; *trace norm* is multi-task learning without privacy."
     )
     rows = []
-    for name, found in sets.items():
-        known = (f"{found[k]:.3f}" for k in ("ridge", "best ridge", "trace norm"))
-        cells = [found[k] for k in budgets]
+    for name, numbers in sets.items():
+        known = (f"{numbers[k]:.3f}" for k in ("ridge", "best ridge", "trace norm"))
+        cells = [numbers[k] for k in budgets]
         errors = (f"{mean(cell['error']):.3f} ({pstdev(cell['error']):.3f})" for cell in cells)
         rows.append((name, *known, *errors))
         rows.append(("coverage", "-", "-", "-", *(f"{mean(cell['coverage']):.1%}" for cell in cells)))
@@ -107,9 +107,9 @@ def alone(report: Report) -> Iterable[str]:
         "*pooled* ones choose a number on all tasks' rows, which no owner could."
     )
     rows = []
-    for data, found in report["data"].items():
-        arms = found["arms"]
-        head = f"{data}, {found['metric']}, {found['replications']} replications"
+    for data, of_data in report["data"].items():
+        arms = of_data["arms"]
+        head = f"{data}, {of_data['metric']}, {of_data['replications']} replications"
         rows.append((head, "noise-aware posterior", f"{arms['noise-aware posterior']['mean']:.4f}", ""))
         best = min(report["local"], key=lambda arm: arms[arm]["mean"])
         for kind in ("local", "pooled"):
@@ -137,8 +137,12 @@ def told(report: Report) -> Iterable[str]:
         for epsilon, read in product(report["epsilons"], report["read"]):
             row = [data, f"{epsilon:g}", read]
             for known in report["known"]:
-                found = arms[f"{epsilon:g}, {read}, {known}"]
-                row += [_with_error(found["error"]), f"{mean(found['share']):.2f}", f"{mean(found['coverage']):.1%}"]
+                measures = arms[f"{epsilon:g}, {read}, {known}"]
+                row += [
+                    _with_error(measures["error"]),
+                    f"{mean(measures['share']):.2f}",
+                    f"{mean(measures['coverage']):.1%}",
+                ]
             rows.append(tuple(row))
     head = (f"{known}: {what}" for known in report["known"] for what in ("error", "share", "coverage"))
     yield as_table(("data", "eps", "", *head), rows)
@@ -161,9 +165,9 @@ def shapes(report: Report) -> Iterable[str]:
         "that take one. A win or a loss is by more than one per cent."
     )
     rows = []
-    for epsilon, found in cells.items():
+    for epsilon, of_epsilon in cells.items():
         for rival in rivals:
-            ratio = [each["errors"][ours] / each["errors"][rival] for each in found]
+            ratio = [each["errors"][ours] / each["errors"][rival] for each in of_epsilon]
             wins, losses = sum(r < 0.99 for r in ratio), sum(r > 1.01 for r in ratio)
             mean = math.exp(sum(map(math.log, ratio)) / len(ratio))
             rows.append((epsilon, rival, wins, len(ratio) - wins - losses, losses, f"{mean:.2f}", f"{max(ratio):.2f}"))
@@ -213,9 +217,9 @@ def choices(report: Report) -> Iterable[str]:
         ("one round, full", lambda each: each["chosen"] == ["full", 1]),
     )
     rows = []
-    for epsilon, found in cells.items():
+    for epsilon, of_epsilon in cells.items():
         for kind, belongs in kinds:
-            some = [each for each in found if belongs(each)]
+            some = [each for each in of_epsilon if belongs(each)]
             for arm in others if some else ():
                 ratio = [relative(each, arm) for each in some]
                 mean = math.exp(sum(map(math.log, ratio)) / len(ratio))

@@ -60,19 +60,19 @@ def panel(report: Report) -> Iterable[str]:
         )
         real = list(dict.fromkeys(arm for row in tables for arm in row["errors"]))
         about = [(row["table"], f"{row['epsilon']:g}", str(row["splits"])) for row in tables]
-        found = [[*(_table(row["errors"].get(arm)) for arm in real), _limits(row)[1]] for row in tables]
+        values = [[*(_table(row["errors"].get(arm)) for arm in real), _limits(row)[1]] for row in tables]
         yield as_table(
-            ("table", "eps", "splits", *real, "linear"), [(*a, *f) for a, f in zip(about, found, strict=True)]
+            ("table", "eps", "splits", *real, "linear"), [(*a, *f) for a, f in zip(about, values, strict=True)]
         )
         gaining = list(dict.fromkeys(arm for row in tables for arm in row.get("gains", {})))
         if gaining:
             yield "Share of the mixed model's gain over *alone* that an arm has, with a 90 % bootstrap interval over splits:"
-            found = [[_share(row.get("gains", {}).get(arm)) for arm in gaining] for row in tables]
-            yield as_table(("table", "eps", "splits", *gaining), [(*a, *f) for a, f in zip(about, found, strict=True)])
+            values = [[_share(row.get("gains", {}).get(arm)) for arm in gaining] for row in tables]
+            yield as_table(("table", "eps", "splits", *gaining), [(*a, *f) for a, f in zip(about, values, strict=True)])
 
 
 def _judged(cells: list[Report]) -> Iterable[str]:
-    """What intervals of mu and tau cover, and how many fits pass their own diagnosis."""
+    """Tell the coverage of intervals of mu and tau, and how many fits pass their own diagnosis."""
     fits = sum(row["errors"]["default"]["count"] for row in cells)
     mean = lambda name: sum(row["errors"]["default"][name] * row["errors"]["default"]["count"] for row in cells) / fits
     yield (
@@ -99,22 +99,22 @@ def _apart(row: Report) -> bool:
     return bool(before and ideal and before["mean"] - ideal["mean"] > 0.1 * before["mean"])
 
 
-def _share(found: Report | None) -> str:
-    return "-" if found is None else f"{found['value']:.0%} ({found['low']:.0%} to {found['high']:.0%})"
+def _share(interval: Report | None) -> str:
+    return "-" if interval is None else f"{interval['value']:.0%} ({interval['low']:.0%} to {interval['high']:.0%})"
 
 
-def _ratio(found: Report | None) -> str:
-    return "-" if found is None else f"{found['value']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+def _ratio(interval: Report | None) -> str:
+    return "-" if interval is None else f"{interval['value']:.2f} ({interval['low']:.2f} to {interval['high']:.2f})"
 
 
-def _covered(found: Report) -> str:
-    if "covered" not in found:
+def _covered(row: Report) -> str:
+    if "covered" not in row:
         return "-"
-    return f"{found['covered']:.0%} ({found['covered, least']:.0%} to {found['covered, most']:.0%})"
+    return f"{row['covered']:.0%} ({row['covered, least']:.0%} to {row['covered, most']:.0%})"
 
 
-def _table(found: Report | None) -> str:
-    if not found:
+def _table(row: Report | None) -> str:
+    if not row:
         return "-"
-    error = found["standard error"]
-    return f"{found['mean']:.3f}" + (f" ({error:.3f})" if error is not None else "")
+    error = row["standard error"]
+    return f"{row['mean']:.3f}" + (f" ({error:.3f})" if error is not None else "")

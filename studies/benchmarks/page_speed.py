@@ -58,16 +58,16 @@ def peers(report: Report) -> Iterable[str]:
         "293 features, by one table of features for all of them."
     )
     rows = []
-    for problem, found in report["problems"].items():
-        ratios = found["ratios"] or {}
-        rows.append((problem, found["peer"], *(as_ratio(ratios.get(k)) for k in ("cold", "warm"))))
-        if stacked := found.get("stacked products in NumPy"):
+    for problem, of_problem in report["problems"].items():
+        ratios = of_problem["ratios"] or {}
+        rows.append((problem, of_problem["peer"], *(as_ratio(ratios.get(k)) for k in ("cold", "warm"))))
+        if stacked := of_problem.get("stacked products in NumPy"):
             rows.append((problem, "stacked products in NumPy", "-", as_ratio(stacked)))
     yield as_table(("problem", "beside", "cold", "warm"), rows)
     yield "What bounds a warm call of ours, as shares of its time:"
     yield "\n".join(
-        f"- {problem}: " + "; ".join(f"{part} {share:.0%}" for part, share in found["bound"].items()) + "."
-        for problem, found in report["problems"].items()
+        f"- {problem}: " + "; ".join(f"{part} {share:.0%}" for part, share in of_problem["bound"].items()) + "."
+        for problem, of_problem in report["problems"].items()
     )
 
 
@@ -191,8 +191,8 @@ def memory(report: Report) -> Iterable[str]:
     for name, cell in report["cells"].items():
         for when in whens:
             if when in cell:
-                found = {(line["m"], line["longer"]): _times(line, gib) for line in cell[when]["lines"]}
-                rows.append((name, when, *(found.get(size, "-") for size in _sizes(report))))
+                by_size = {(line["m"], line["longer"]): _times(line, gib) for line in cell[when]["lines"]}
+                rows.append((name, when, *(by_size.get(size, "-") for size in _sizes(report))))
     yield as_table(head, rows)
     if beyond := _beyond(report):
         d, n = report["features"], report["rows"]
@@ -223,7 +223,7 @@ def memory(report: Report) -> Iterable[str]:
 
 
 def _allocated(of_entrances: Report) -> str:
-    """What Python and NumPy allocate themselves, in words."""
+    """Tell in words how much memory Python and NumPy allocate."""
     each = [f"{name} {min(times.values()):.1f} to {max(times.values()):.1f}" for name, times in of_entrances.items()]
     return f"; Python and NumPy themselves allocate, whatever the size: {', '.join(each)}" if each else ""
 
@@ -324,14 +324,14 @@ def first_answer(report: Report) -> Iterable[str]:
     )
     rows = []
     for when, arms in report["cells"].items():
-        for name, found in arms.items():
-            shares = [found[part] / found["seconds"] for part in ("imports", "tracing", "compilation")]
-            then = arms.get("before", found)["CPU seconds"] / found["CPU seconds"]
+        for name, of_arm in arms.items():
+            shares = [of_arm[part] / of_arm["seconds"] for part in ("imports", "tracing", "compilation")]
+            then = arms.get("before", of_arm)["CPU seconds"] / of_arm["CPU seconds"]
             rows.append(
                 (
                     f"{when}, {name}",
-                    f"{found['CPU seconds']:.1f}",
-                    f"{found['CPU seconds to the end']:.1f}",
+                    f"{of_arm['CPU seconds']:.1f}",
+                    f"{of_arm['CPU seconds to the end']:.1f}",
                     as_ratio(then) if "before" in arms else "-",
                     *(f"{share:.0%}" for share in (*shares, max(0.0, 1 - sum(shares)))),
                 )

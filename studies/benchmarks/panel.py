@@ -42,28 +42,28 @@ BESIDE = (arms.BEFORE, "alone", "alone, evidence", "average released")  #: what 
 
 
 def planned(options: argparse.Namespace) -> list[units.Unit]:
-    """Units that were asked for, cheap arms first."""
-    found = []
+    """Return the requested units, cheap arms first."""
+    asked = []
     seeds = options.seeds or (cells.FAST_SEEDS if options.fast else cells.SEEDS)
     splits = options.splits or (FAST_SPLITS if options.fast else real.SPLITS)
     releases = options.releases or (FAST_RELEASES if options.fast else real.RELEASES)
     for arm in options.arms:
         for cell in chosen(options):
-            found += units.of_cell(cell, arm, version(arm), seeds)
+            asked += units.of_cell(cell, arm, version(arm), seeds)
         for name in options.tables if arm != arms.TOLD else ():
             for epsilon in real.EPSILONS:
-                found += units.of_table(name, arm, version(arm), epsilon, splits, releases)
-    return list(dict.fromkeys(found))
+                asked += units.of_table(name, arm, version(arm), epsilon, splits, releases)
+    return list(dict.fromkeys(asked))
 
 
 def chosen(options: argparse.Namespace) -> list[cells.Cell]:
-    """Cells that were asked for."""
+    """Return the requested cells."""
     return [] if options.cells == ["none"] else cells.cells(options.fast, options.cells or ())
 
 
 @cache
 def version(arm: str) -> str:
-    """Of the code of an arm: results of the library as it is now are kept by what its files say."""
+    """Return the version of an arm's code; of the library as it is now, a hash of its files."""
     if arm != arms.NOW:
         return BEFORE if arm == arms.BEFORE else ""
     files = sorted((ROOT / "mpmtl_prob").rglob("*.py"))
@@ -78,12 +78,12 @@ def run(missing: Sequence[units.Unit], folder: Path, before: Path | None, data: 
         bar.set_postfix_str(f"{first.arm}, {first.problem}")
         if first.arm == arms.BEFORE:
             assert before is not None
-            found = _elsewhere(group, before, data)
+            results = _elsewhere(group, before, data)
         elif first.arm == arms.NOW:
-            found = _elsewhere(group, ROOT, data)
+            results = _elsewhere(group, ROOT, data)
         else:
-            found = (units.run(unit, data) for unit in group)
-        for unit, result in zip(group, found, strict=True):
+            results = (units.run(unit, data) for unit in group)
+        for unit, result in zip(group, results, strict=True):
             file = units.path(folder, unit)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_text(file, json.dumps(result))
@@ -91,7 +91,7 @@ def run(missing: Sequence[units.Unit], folder: Path, before: Path | None, data: 
 
 
 def _elsewhere(group: Sequence[units.Unit], checkout: Path, data: Path | None) -> Iterator[dict[str, Any]]:
-    """Results of a process in which the library is that of a checkout.
+    """Yield results of a process whose library is that of a checkout.
 
     Raises:
         RuntimeError: the process failed; the message has its last words.
@@ -132,7 +132,7 @@ def _elsewhere(group: Sequence[units.Unit], checkout: Path, data: Path | None) -
 
 
 def gone(before: Sequence[float], new: Sequence[float], ideal: Sequence[float]) -> dict[str, float]:
-    """Share of the distance between one arm and a mixed model that another closes, with a 90 % bootstrap interval.
+    """Return the share of one arm's distance to a mixed model that another closes, with a 90 % bootstrap interval.
 
     In cells the first is version 0.3.0, on real tables every task alone. Errors are averaged over seeds, or splits, which
     are drawn with replacement, the same for all three.
@@ -141,7 +141,7 @@ def gone(before: Sequence[float], new: Sequence[float], ideal: Sequence[float]) 
 
 
 def ratio(new: Sequence[float], other: Sequence[float]) -> dict[str, float]:
-    """An arm's error over another's, with the same interval."""
+    """Return an arm's error over another's, with the same interval."""
     return _bootstrapped(lambda mean: mean[0] / mean[1], new, other)
 
 
@@ -154,7 +154,7 @@ def _bootstrapped(of_means: Callable[[np.ndarray], Any], *errors: Sequence[float
 
 
 def report(done: dict[units.Unit, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
-    """What is known so far, cell by cell and table by table."""
+    """Report the results so far, cell by cell and table by table."""
     rows = [_row(cell, done) for cell in chosen(options)]
     tables = [_on_table(name, epsilon, done, options.data) for name in options.tables for epsilon in real.EPSILONS]
     return {
@@ -166,7 +166,7 @@ def report(done: dict[units.Unit, dict[str, Any]], options: argparse.Namespace) 
 
 
 def _row(cell: cells.Cell, done: dict[units.Unit, dict[str, Any]]) -> dict[str, Any]:
-    """A cell, over the seeds that all of its arms have finished."""
+    """Report a cell over the seeds that all of its arms have finished."""
     every: dict[str, dict[int, dict[str, Any]]] = {}
     missing = {}
     for unit, result in done.items():
@@ -177,10 +177,10 @@ def _row(cell: cells.Cell, done: dict[units.Unit, dict[str, Any]]) -> dict[str, 
     common = sorted(set.intersection(*map(set, every.values()))) if every else []
     if not common:
         return {"errors": {}}
-    of = {arm: [found[seed] for seed in common] for arm, found in every.items()}
-    errors = {arm: [each["error"] for each in found] for arm, found in of.items()}
+    of = {arm: [of_arm[seed] for seed in common] for arm, of_arm in every.items()}
+    errors = {arm: [each["error"] for each in of_arm] for arm, of_arm in of.items()}
     row: dict[str, Any] = {"cell": asdict(cell), "seeds": len(common), "missing": missing}
-    row["errors"] = {arm: _summary(found) for arm, found in of.items()}
+    row["errors"] = {arm: _summary(of_arm) for arm, of_arm in of.items()}
     if arms.TOLD in of:
         row["noise of mu adds"] = float(np.mean([each["noise of mu adds"] for each in of[arms.TOLD]]))
         if "mixed" in of:
@@ -194,7 +194,7 @@ def _row(cell: cells.Cell, done: dict[units.Unit, dict[str, Any]]) -> dict[str, 
 
 
 def _summary(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of one arm in one cell, over seeds."""
+    """Summarise one arm in one cell over seeds."""
     out: dict[str, Any] = _mean([each["error"] for each in values])
     for name in ("error of mu", "mu covered", "tau covered", "sound"):
         if name in values[0]:
@@ -210,7 +210,7 @@ def _summary(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _on_table(name: str, epsilon: float, done: dict[units.Unit, dict[str, Any]], data: Path | None) -> dict[str, Any]:
-    """A real table at a budget, over the splits that all of its arms have begun; a split's releases are averaged."""
+    """Report a real table at a budget, over the splits that all of its arms have begun, with releases averaged."""
     every: dict[str, dict[int, list[float]]] = {}
     for unit, result in done.items():
         if unit.problem == name and unit.epsilon in (None, epsilon) and "missing" not in result:
@@ -234,19 +234,19 @@ def _mean(values: Sequence[float]) -> dict[str, Any]:
     return {"mean": float(np.mean(values)), "standard error": float(error), "count": len(values)}
 
 
-def show(found: dict[str, Any]) -> None:
+def show(numbers: dict[str, Any]) -> None:
     """Print the errors, a line for every cell and table."""
-    for row in found["cells"]:
+    for row in numbers["cells"]:
         errors = ", ".join(f"{arm} {each['mean']:.3f}" for arm, each in row["errors"].items())
         linear = f"; linear {row['linear']:.3f}" if "linear" in row else ""
         print(f"{row['cell']['name']}: {errors}{linear}")
-    for row in found["tables"]:
+    for row in numbers["tables"]:
         errors = ", ".join(f"{arm} {each['mean']:.3f}" for arm, each in row["errors"].items())
         print(f"{row['table']}, eps {row['epsilon']:g}: {errors}")
 
 
 def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command; a wrong one ends it with a sentence."""
+    """Return the options of the command; a wrong one ends it with a message."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fast", action="store_true", help="ten cells, three seeds, two splits")
     parser.add_argument("--list", action="store_true", help="print the names of cells, arms and tables, and stop")
@@ -311,9 +311,9 @@ def main() -> None:
         print("stopped: the same command goes on from here", file=sys.stderr)
     finally:
         done = {unit: result for unit in asked if (result := units.read(options.units, unit)) is not None}
-        found = report(done, options)
-        show(found)
-        record.write(options.json, found)
+        numbers = report(done, options)
+        show(numbers)
+        record.write(options.json, numbers)
 
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ Trace = Callable[[FloatArray], bool]
 
 
 def design(tasks: TaskData) -> tuple[Any, FloatArray]:
-    """All tasks as one regression on vec(W): a block-diagonal matrix (rows, m d), and the targets."""
+    """Return all tasks as one regression on vec(W): a block-diagonal matrix (rows, m d), and the targets."""
     blocks = [X[real] for X, real in zip(tasks.X, tasks.mask, strict=True)]
     return sp.block_diag(blocks, format="csc"), tasks.y[tasks.mask]
 
 
 def pyproximal_trace_norm(tasks: TaskData, penalty: float, L: float) -> Callable[..., FloatArray]:
-    """Accelerated proximal gradient with step 1/L. The solver also takes a callback on W, called every iteration."""
+    """Run accelerated proximal gradient with step 1/L. The solver also takes a callback on W, called every iteration."""
     import pylops
     import pyproximal
     from pyproximal.optimization.primal import ProximalGradient
@@ -47,7 +47,7 @@ def pyproximal_trace_norm(tasks: TaskData, penalty: float, L: float) -> Callable
 
 
 def skglm_group_lasso(tasks: TaskData, penalty: float) -> Callable[[float], FloatArray]:
-    """GroupBCD on the sparse block design (twenty times faster for it than the dense one), a group per feature."""
+    """Run GroupBCD on the sparse block design (twenty times faster for it than the dense one), a group per feature."""
     from skglm.datafits.group import QuadraticGroup
     from skglm.penalties.block_separable import WeightedGroupL2
     from skglm.solvers import GroupBCD
@@ -70,7 +70,7 @@ def skglm_group_lasso(tasks: TaskData, penalty: float) -> Callable[[float], Floa
 
 
 def algorithm_2_by_loops(tasks: TaskData, run: Run, W: FloatArray, noise: FloatArray) -> FloatArray:
-    """Algorithm 2 as it is printed: a loop over rounds, and in it over tasks."""
+    """Run Algorithm 2 as printed: a loop over rounds, and in it over tasks."""
     rows = [(X[real], y[real]) for X, y, real in zip(tasks.X, tasks.y, tasks.mask, strict=True)]
     clip = lambda w: w / max(1.0, np.linalg.norm(w) / run.clip)
     previous = np.stack([clip(w) for w in W.T], axis=1)
@@ -87,7 +87,7 @@ def algorithm_2_by_loops(tasks: TaskData, run: Run, W: FloatArray, noise: FloatA
 
 
 def algorithm_2_in_batches(tasks: TaskData, run: Run, W: FloatArray, noise: FloatArray) -> FloatArray:
-    """The same with all tasks in one stacked product, from their Gram matrices."""
+    """Run Algorithm 2 with all tasks in one stacked product, from their Gram matrices."""
     xx, xy = tasks.gram.xx, tasks.gram.xy
     clip = lambda V: V / np.maximum(1.0, np.linalg.norm(V, axis=0) / run.clip)
     previous = clip(W)

@@ -1,4 +1,4 @@
-"""What a study was told to expect before it spent anything, beside what it got.
+"""Errors that a study was told to expect before it spent anything, beside those that it got.
 
     python studies/benchmarks/plans.py [--seeds N] [--splits N] [--data FOLDER] [--json OUT]
 

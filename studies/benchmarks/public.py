@@ -1,4 +1,4 @@
-"""How fast the public posterior is beside a NumPyro model with the weights W latent, and how fast the owners' are.
+"""Speed of the public posterior beside a NumPyro model with latent weights W, and of the owners' posteriors.
 
     python studies/benchmarks/public.py [--draws 300] [--limit 120] [--json OUT]
 
@@ -41,7 +41,7 @@ CHAINS = 2
 
 
 def weights_latent(observed: Observed, sigma: Any, m: int) -> None:
-    """The model `full` with W latent, W = sqrt(Phi) V, V of the matrix-t law that is left when Omega is integrated out."""
+    """Model as `full` with W latent: W = sqrt(Phi) V, V matrix-t, which integrating Omega out gives."""
     d = len(sigma)
     z = numpyro.sample("z", dist.Normal(0.0, 1.0))
     log_phi = numpyro.deterministic("log_phi", observed.log_phi_mean + LOG_PHI_SD * z)
@@ -55,32 +55,34 @@ def weights_latent(observed: Observed, sigma: Any, m: int) -> None:
 
 
 def functionals(draws: chains.Draws) -> dict[str, Any]:
-    """(chain, draw) each: what a reader of the posterior looks at."""
+    """Return functionals that readers of the posterior look at, (chain, draw) each."""
     eigenvalues = np.linalg.eigvalsh(draws["A"])[..., ::-1]
     shares = eigenvalues / eigenvalues.sum(axis=-1, keepdims=True)
     return {f"share_{j + 1}": shares[..., j] for j in range(3)} | {"log_phi": draws["log_phi"]}
 
 
 def arm(name: str, kernel: NUTS, args: tuple[Any, ...], start: dict[str, Any], warmup: int, draws: int, limit: float):
-    """Run two chains until they have their draws or their time is up; a dictionary of what came of it."""
+    """Run two chains until they have their draws or their time is over; return a dictionary of measures."""
     import arviz as az
 
     compiled = chains.program(kernel, warmup)
     reached = chains.init(compiled, args, chains=CHAINS, seed=0, start=start)
     jax.block_until_ready(compiled.advance(reached.state[0], args, 1)[0])  # compiles
-    begin, kept, spent = time.perf_counter(), [], [(0.0, 0.0)]
-    for now, found, statistics in chains.advance(
+    kept = []
+    spent = [(0.0, 0.0)]
+    begin = time.perf_counter()
+    for now, samples, statistics in chains.advance(
         compiled, kernel, args, reached, warmup=warmup, draws=draws, thin=1, progress_bar=False
     ):
         jax.block_until_ready(now.state)
-        if found is None or statistics is None:
+        if samples is None or statistics is None:
             warm = time.process_time(), time.perf_counter()
         else:
-            kept.append((found, statistics))
+            kept.append((samples, statistics))
             spent.append((time.process_time() - warm[0], time.perf_counter() - warm[1]))
         if time.perf_counter() - begin > limit and len(kept) > 1:
             break
-    values = functionals(chains.join([found for found, _ in kept]))
+    values = functionals(chains.join([samples for samples, _ in kept]))
     ess = {k: float(az.ess(v)) for k, v in values.items()}
     rhat = max(float(az.rhat(v)) for v in values.values())
     cpu, wall = spent[-1]
@@ -119,15 +121,15 @@ def main() -> None:
     full = structures.model_for("full", published)
     small = np.sqrt(0.1 / m) * np.random.default_rng(0).standard_normal((d, m))
     draws = options.draws
-    found = {
+    arms = {
         "library": arm(
             "library", NUTS(full.model, max_tree_depth=8), (observed,), dict(full.start), draws, draws, np.inf
         )
     }
     kernel = NUTS(partial(weights_latent, m=m), max_tree_depth=8)
     start = {"z": 0.0, "z_kappa": 0.0, "V": small}
-    found["W latent"] = arm("W latent", kernel, (observed, published.sigma[0]), start, draws, draws, options.limit)
-    speed = {name: each["ESS per CPU second"] for name, each in found.items()}
+    arms["W latent"] = arm("W latent", kernel, (observed, published.sigma[0]), start, draws, draws, options.limit)
+    speed = {name: each["ESS per CPU second"] for name, each in arms.items()}
     ratios = {name: speed["library"] / each for name, each in speed.items() if name != "library"}
     print("library over", "; ".join(f"{name}: {ratio:.3g}" for name, ratio in ratios.items()))
 
@@ -139,7 +141,7 @@ def main() -> None:
         seconds.append(time.perf_counter() - begin)
     owners = {"tasks": m, "draws": 2000, "seconds": min(seconds[1:])}
     print(f"owners' posteriors: {m} tasks x 2000 draws in {owners['seconds']:.2f} s, warm")
-    record.write(options.json, {"arms": found, "ratios": ratios, "limit": options.limit, "owners": owners})
+    record.write(options.json, {"arms": arms, "ratios": ratios, "limit": options.limit, "owners": owners})
 
 
 if __name__ == "__main__":

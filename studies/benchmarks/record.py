@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: a JSON file of its numbers and of the machine that they come from."""
+"""JSON file of a benchmark's numbers, with the command and the machine that they come from."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def write(path: Path | None, numbers: Mapping[str, Any], *peers: str) -> None:
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = plain({"command": command(sys.argv), "machine": machine(*peers), **numbers})
-    write_text(path, json.dumps(found, indent=1) + "\n")
+    report = plain({"command": command(sys.argv), "machine": machine(*peers), **numbers})
+    write_text(path, json.dumps(report, indent=1) + "\n")
 
 
 def command(argv: list[str]) -> str:
-    """As one would type it in the root of the repository; where it wrote its numbers is left out."""
+    """Return the command as typed in the root of the repository, without the file that it wrote its numbers to."""
     words = [f"studies/benchmarks/{Path(argv[0]).name}", *argv[1:]]
     if "--json" in words:
         at = words.index("--json")
@@ -50,7 +50,7 @@ def command(argv: list[str]) -> str:
 
 
 def machine(*peers: str) -> dict[str, Any]:
-    """Cores, Python and the versions of what was measured."""
+    """Return cores, Python and the versions of the measured packages."""
     versions = {name: version for name in (*_PACKAGES, *peers) if (version := _version(name))}
     return {
         "cores": os.cpu_count(),

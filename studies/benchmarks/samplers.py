@@ -1,4 +1,4 @@
-"""How fast samplers are on the posterior of low-rank regression, on the School data (30 % split): ratios in one run.
+"""Speed of samplers on the posterior of low-rank regression, on the School data (30 % split), as ratios in one run.
 
     python studies/benchmarks/samplers.py [--schools N] [--draws N] [--cuqi PYTHON] [--json OUT]
 
@@ -22,12 +22,12 @@ import numpy as np
 
 
 def functionals(W, scales):
-    """By name, (draw,)."""
+    """Return functionals of W by name, (draw,)."""
     singular = np.linalg.svd(W, compute_uv=False)
     d, m = W.shape[1:]
-    found = {f"s_{j + 1}": singular[:, j] for j in (0, 1, min(d, m) // 2, min(d, m) - 1)}
-    found |= {f"w_{j},{i}": W[:, j, i] for j in (0, d // 4, d // 2) for i in (0, m // 3, 2 * m // 3)}
-    return found | {k: v for k, v in scales.items() if np.ptp(v) > 0}
+    by_name = {f"s_{j + 1}": singular[:, j] for j in (0, 1, min(d, m) // 2, min(d, m) - 1)}
+    by_name |= {f"w_{j},{i}": W[:, j, i] for j in (0, d // 4, d // 2) for i in (0, m // 3, 2 * m // 3)}
+    return by_name | {k: v for k, v in scales.items() if np.ptp(v) > 0}
 
 
 def report(name, W, scales, seconds, steps=None):
@@ -52,23 +52,23 @@ def arm(name, kernel, observed, warmup, draws, thin=1):
     compiled = chains.program(kernel, warmup, thin)
     reached = chains.init(compiled, (observed,), chains=1, seed=0)
     kept, begin = [], 0.0
-    for now, found, statistics in chains.advance(
+    for now, samples, statistics in chains.advance(
         compiled, kernel, (observed,), reached, warmup=warmup, draws=draws, thin=thin, progress_bar=False
     ):
-        if found is not None and statistics is not None:
-            kept.append((found, statistics))
+        if samples is not None and statistics is not None:
+            kept.append((samples, statistics))
         else:
             jax.block_until_ready(now.state)
             begin = time.perf_counter()
     seconds = time.perf_counter() - begin
-    found, statistics = (chains.join([k[i] for k in kept]) for i in (0, 1))
+    samples, statistics = (chains.join([k[i] for k in kept]) for i in (0, 1))
     steps = statistics["n_steps"].mean() if "n_steps" in statistics else None
-    scales = {k: found[k][0] for k in ("sigma", "rate")}
-    return report(name, found["W"][0], scales, seconds, steps), {k: float(v.mean()) for k, v in scales.items()}
+    scales = {k: samples[k][0] for k in ("sigma", "rate")}
+    return report(name, samples["W"][0], scales, seconds, steps), {k: float(v.mean()) for k, v in scales.items()}
 
 
 def cuqi(file, draws):
-    """In CUQIpy's own environment: MYULA at fixed sigma and rate; writes its draws back."""
+    """Run MYULA at fixed sigma and rate in CUQIpy's environment, and write the draws to the file."""
     import cuqi
 
     given = np.load(file)
@@ -168,8 +168,10 @@ def main():
             done = subprocess.run(command, stderr=subprocess.PIPE, text=True)  # its progress bars go there
             if done.returncode:
                 sys.exit(done.stderr[-2000:])
-            found = np.load(file)
-            theirs = report("CUQIpy's MYULA, thinned for the ESS", found["W"], {}, float(found["seconds"]))
+            theirs_draws = np.load(file)
+            theirs = report(
+                "CUQIpy's MYULA, thinned for the ESS", theirs_draws["W"], {}, float(theirs_draws["seconds"])
+            )
         fixed_default, fixed_theirs = "default, sigma and rate fixed", "CUQIpy's MYULA, sigma and rate fixed"
         arms |= {fixed_default: ours, fixed_theirs: theirs}
         beside[fixed_theirs] = fixed_default

@@ -1,4 +1,4 @@
-"""How the cost of a release and of Algorithm 2 grows: with tasks m, rows n, features d and rounds T, one at a time.
+"""Growth of the cost of a release and of Algorithm 2 with tasks m, rows n, features d and rounds T, one at a time.
 
     python studies/benchmarks/scaling.py [--m 1000 4000 16000] [--n 30 60 120] [--d 16 32 64] [--T 10 40 160] [--json OUT]
 
@@ -36,26 +36,26 @@ BOUND = {
 
 
 def one(m: int, n: int, d: int, T: int) -> dict[str, float]:
-    """CPU seconds, and gigabytes at the peak, of a release and of Algorithm 2, in this process."""
+    """Measure CPU seconds and peak gigabytes of a release and of Algorithm 2, in this process."""
     from mpmtl_prob import datasets, release
     from mpmtl_prob.estimators import LowRank
 
     tasks = datasets.synthetic_low_rank(m, d, n, 1).train
     algorithm = LowRank(penalty=1.0, epsilon=1.0, rounds=T, clip=10.0, record=False)
     algorithm.fit(tasks)  # compiles
-    found: dict[str, float] = {}
+    measured: dict[str, float] = {}
     for name, run in (("release", lambda: release(tasks, 1.0)), ("Algorithm 2", lambda: algorithm.fit(tasks))):
         begin = time.process_time()
         run()
-        found[name] = time.process_time() - begin
+        measured[name] = time.process_time() - begin
     unit = 2**30 if sys.platform == "darwin" else 2**20  # bytes there, kilobytes on Linux
-    found["peak GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    found["GB of rows"] = tasks.X.nbytes / 2**30
-    return found
+    measured["peak GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    measured["GB of rows"] = tasks.X.nbytes / 2**30
+    return measured
 
 
 def sweep(axis: str, sizes: list[int]) -> dict[str, Any]:
-    """Lines of one axis, and the exponents that fit them best."""
+    """Measure all sizes of one axis, and fit exponents to them."""
     print(f"\n{axis}, {NAMES[axis]}; else {', '.join(f'{k} = {v}' for k, v in BASE.items() if k != axis)}; CPU seconds")
     lines = []
     for size in sizes:
@@ -74,7 +74,7 @@ def sweep(axis: str, sizes: list[int]) -> dict[str, Any]:
 
 
 def exponent(sizes: list[int], work: list[float]) -> float:
-    """b of the least squares fit log work = a + b log size."""
+    """Return b of the least-squares fit log work = a + b log size."""
     return float(np.polyfit(np.log(sizes), np.log(work), 1)[0])
 
 
@@ -88,8 +88,8 @@ def main() -> None:
     if options.one:
         print(json.dumps(one(**options.one)))
         return
-    found = {axis: sweep(axis, sizes) for axis in SIZES if (sizes := getattr(options, axis))}
-    record.write(options.json, {"base": BASE, "sweeps": found})
+    sweeps = {axis: sweep(axis, sizes) for axis in SIZES if (sizes := getattr(options, axis))}
+    record.write(options.json, {"base": BASE, "sweeps": sweeps})
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ SCALE = np.sqrt(LENGTH**2 + TAU**2 + 1)  #: of the targets, which the reference 
 
 
 def study(rng: np.random.Generator, m: int, mu: np.ndarray) -> tuple[mp.TaskData, np.ndarray]:
-    """Tasks of one consortium, and their coefficients (m, d)."""
+    """Draw tasks of one consortium, and return them with their coefficients (m, d)."""
     beta = mu + TAU / np.sqrt(D) * rng.standard_normal((m, D))
     X = rng.standard_normal((m, ROWS, D))
     y = np.einsum("mnd,md->mn", X, beta) + rng.standard_normal((m, ROWS))

@@ -66,7 +66,7 @@ class Shape(NamedTuple):
 
 
 def shape(seed: int) -> Shape:
-    """The seed's own: the first that is not too large for a minute or two."""
+    """Draw the shape of a seed, the first that takes no more than a minute or two."""
     rng = np.random.default_rng([seed, 0])
     drawn: dict[str, Any] = {"tasks": LARGEST, "features": 1, "rows": 2}
     while drawn["tasks"] * drawn["features"] * drawn["rows"] > LARGEST:
@@ -76,7 +76,7 @@ def shape(seed: int) -> Shape:
 
 
 def data(of: Shape, seed: int) -> tuple[TaskData, FloatArray, FloatArray]:
-    """Training rows, test rows X (m, n, d) and the weights (d, m)."""
+    """Draw training rows, test rows X (m, n, d) and the weights (d, m)."""
     rng = np.random.default_rng([seed, 1])
     m, d = of.tasks, of.features
     U = np.linalg.qr(rng.standard_normal((d, of.rank)))[0]
@@ -91,27 +91,27 @@ def data(of: Shape, seed: int) -> tuple[TaskData, FloatArray, FloatArray]:
     return train, rng.standard_normal((m, TEST_ROWS, d)), W
 
 
-def error(found: FloatArray, X: FloatArray, W: FloatArray) -> float:
-    """Of a test row's mean, over the mean square of these means."""
+def error(estimate: FloatArray, X: FloatArray, W: FloatArray) -> float:
+    """Return the mean squared error of test rows' means, over the mean square of these means."""
     truth = np.einsum("tnj,jt->tn", X, W)
-    return float(np.mean((np.einsum("tnj,jt->tn", X, found) - truth) ** 2) / np.mean(truth**2))
+    return float(np.mean((np.einsum("tnj,jt->tn", X, estimate) - truth) ** 2) / np.mean(truth**2))
 
 
 def errors(seed: int, epsilon: float) -> dict[str, float]:
-    """Of every arm, and the coverage of 90 % intervals of the weights."""
+    """Return the error of every arm, and the coverage of 90 % intervals of the weights."""
     train, X, W = data(shape(seed), seed)
     own = NoiseAware(epsilon, seed=seed, unsafe_seed=seed, progress_bar=False).fit(train)
     draws = own.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     trace = grids.multi_task(TraceNorm(), train)
     algorithm_2 = grids.rounds(LowRank, train, epsilon=epsilon)
-    found = (
+    of_arms = (
         error(own.W, X, W),
         error(own_penalty(train, seed), X, W),
         min(error(each.fit(train).W, X, W) for each in trace),
         min(error(each.fit(train).W, X, W) for each in algorithm_2),
     )
-    return dict(zip(ARMS, found, strict=True)) | {"coverage": float(np.mean((low <= W) & (high >= W)))}
+    return dict(zip(ARMS, of_arms, strict=True)) | {"coverage": float(np.mean((low <= W) & (high >= W)))}
 
 
 def over_shapes(
@@ -125,7 +125,7 @@ def over_shapes(
     shapes: int,
     epsilons: Sequence[float],
 ) -> None:
-    """A command that measures shapes at several budgets; every one is a file, and is not run again.
+    """Run a command that measures shapes at several budgets; each result is a file, and is not computed again.
 
     Args:
         doc: of the command.

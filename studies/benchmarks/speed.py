@@ -1,4 +1,4 @@
-"""How long a user waits, today and in an earlier checkout, in one run.
+"""Time that a user waits, today and in an earlier checkout, in one run.
 
     python studies/benchmarks/speed.py [--before CHECKOUT] [--repeats 1] [--cells CELL ...] [--json OUT]
 
@@ -51,7 +51,7 @@ RUN = {"chains": 4, "draws": 300, "progress_bar": False}
 
 
 def unit() -> float:
-    """CPU seconds of 20 000 eigendecompositions: the median of nine tries, for the speed of a processor changes meanwhile."""
+    """Return the median CPU seconds of 20 000 eigendecompositions in nine tries, as a processor's speed changes."""
     import numpy as np
 
     M, tries = np.cov(np.random.default_rng(0).standard_normal((28, 100))), []
@@ -64,7 +64,7 @@ def unit() -> float:
 
 
 def measure(name: str) -> dict[str, float]:
-    """One cell, in this process."""
+    """Measure one cell in this process."""
     structure, epsilon = CELLS[name]
     if name == "installation":
         return install(Path.cwd()) | {"unit": unit()}
@@ -100,17 +100,17 @@ def measure(name: str) -> dict[str, float]:
     run: dict[str, Any] = RUN
     if name in NEW:
         run = RUN | {"draws": 1000, "until": mp.inference.Until(rhat=1.02)}
-    spent, found, steps, rhat = [], [], [], []
+    spent, effective, steps, rhat = [], [], [], []
     for seed in range(2 if name == "LSOA II" else 4):
         seconds, shared = _spent(release, structure, seed, run)
         spent.append(seconds)
         posterior = shared.to_arviz()["posterior"]
         eigenvalues = np.linalg.eigvalsh(posterior["A"].values)[..., ::-1]
         shares = (eigenvalues / eigenvalues.sum(axis=-1, keepdims=True))[..., :3]
-        found.append(min(*effective_sample_size(shares), effective_sample_size(posterior["log_phi"].values)))
+        effective.append(min(*effective_sample_size(shares), effective_sample_size(posterior["log_phi"].values)))
         rhat.append(max(*split_gelman_rubin(shares), split_gelman_rubin(posterior["log_phi"].values)))
         steps.append(shared.to_arviz()["sample_stats/n_steps"].mean())
-    seconds, ess = np.mean(spent[1:]), np.mean(found[1:])
+    seconds, ess = np.mean(spent[1:]), np.mean(effective[1:])
     return {
         "400 effective draws": float(seconds * 400 / ess),
         "ESS": float(ess),
@@ -122,7 +122,7 @@ def measure(name: str) -> dict[str, float]:
 
 
 def install(checkout: Path) -> dict[str, float]:
-    """What a user waits for before the demonstration starts, in a new clone of a checkout."""
+    """Measure how long a user waits before the demonstration starts, in a new clone of a checkout."""
     with TemporaryDirectory() as clone:
         subprocess.run(["git", "clone", "-q", str(checkout), clone], check=True)
         needed = ".venv/.demo" if ".venv/.demo:" in (Path(clone) / "Makefile").read_text() else ".venv/.ready"
@@ -135,7 +135,7 @@ def install(checkout: Path) -> dict[str, float]:
 
 
 def _spent(release: Any, structure: str, seed: int, run: dict[str, Any]) -> tuple[float, Any]:
-    """CPU seconds of a posterior, and itself."""
+    """Return the CPU seconds of a posterior, and the posterior."""
     from mpmtl_prob.inference import shared_covariance
 
     begin = time.process_time()
@@ -144,7 +144,7 @@ def _spent(release: Any, structure: str, seed: int, run: dict[str, Any]) -> tupl
 
 
 def elsewhere(name: str, checkout: Path) -> dict[str, float]:
-    """One cell, in a new process that imports a checkout."""
+    """Measure one cell in a new process that imports a checkout."""
     environment = os.environ | {"PYTHONPATH": str(checkout), "OPENBLAS_NUM_THREADS": "1", "JAX_ENABLE_X64": "0"}
     environment |= {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     command = [sys.executable, str(HERE), "--cell", name]
@@ -178,14 +178,14 @@ def main() -> None:
         cells[name] = {
             when: {k: median(run[k] for run in each) for k in each[0]} for when, each in runs.items() if each
         }
-        for when, found in cells[name].items():
-            print(f"{name}, {when}: " + ", ".join(f"{k} {v:.3g}" for k, v in found.items()), flush=True)
+        for when, measured in cells[name].items():
+            print(f"{name}, {when}: " + ", ".join(f"{k} {v:.3g}" for k, v in measured.items()), flush=True)
         asked = {"command": report["command"]} if report else {}
         record.write(options.json, {"before": before, "cells": cells} | asked)
 
 
 def kept(path: Path | None, before: str | None) -> dict[str, Any]:
-    """An earlier report. Raises ValueError where it compares with another commit."""
+    """Return an earlier report. Raises ValueError if it compares with another commit."""
     if path is None or not path.exists():
         return {}
     report = dict(json.loads(path.read_text()))
@@ -195,7 +195,7 @@ def kept(path: Path | None, before: str | None) -> dict[str, Any]:
 
 
 def revision(checkout: Path) -> str:
-    """The commit that is checked out."""
+    """Return the commit that is checked out."""
     asked = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 

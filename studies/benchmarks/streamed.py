@@ -29,7 +29,7 @@ _UNIT = 2**30 if sys.platform == "darwin" else 2**20  # bytes there, kilobytes o
 
 
 def write(folder: Path, m: int) -> float:
-    """Parts of m tasks, similar in groups; gigabytes on disk."""
+    """Write parts of m tasks, similar in groups; return gigabytes on disk."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -46,7 +46,7 @@ def write(folder: Path, m: int) -> float:
 
 
 def one(folder: str, workers: int) -> dict[str, float]:
-    """Seconds by the clock and of the processors, and gigabytes at the peak, of a release, in this process."""
+    """Measure seconds of the clock and of the processors, and peak gigabytes, of a release in this process."""
     import mpmtl_prob as mp
 
     begin, opened = time.perf_counter(), _cpu()
@@ -70,15 +70,15 @@ def _cpu() -> float:
 
 
 def measured(m: int, workers: int, scratch: str | None) -> dict[str, float]:
-    """One size, in a process of its own."""
+    """Measure one size in a process of its own."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
     try:
         size = write(folder, m)
         command = [sys.executable, __file__, "--one", str(folder), "--workers", str(workers)]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        of_process = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     finally:
         shutil.rmtree(folder)
-    return {"size": m, "GB of files": size} | found
+    return {"size": m, "GB of files": size} | of_process
 
 
 def main() -> None:

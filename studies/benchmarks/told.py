@@ -1,4 +1,4 @@
-"""What it would be worth to be told how much the features explain: owners who know the tasks' signal-to-noise ratio.
+"""Gain of owners who are told how much the features explain, the tasks' signal-to-noise ratio.
 
     python studies/benchmarks/told.py [--replications 10] [--epsilons 0.001 0.1 0.3 1 10] [--json OUT]
 
@@ -32,13 +32,13 @@ KNOWN = ("own rows", "told")
 
 
 def ratios(made: Synthetic) -> SnrPrior:
-    """The prior that the true ratios of all tasks would give; the noise has sd 1."""
+    """Return the prior that the true ratios of all tasks would give; the noise has sd 1."""
     log = np.log(np.mean((made.train.X @ made.W.T[..., None])[..., 0] ** 2, axis=1))
     return SnrPrior(float(np.exp(log.mean())), float(log.std()))
 
 
 def scores(made: Synthetic, epsilons: list[float], seed: int) -> dict[str, dict[str, float]]:
-    """By budget, with "nothing shared" and "trace norm" beside them: errors, and coverage of 90 % intervals."""
+    """Return errors and coverage of 90 % intervals by budget, and those of "nothing shared" and "trace norm"."""
     fits = evaluation.standard_fits(made.train, [], seed=seed, progress_bar=False)
     alone, together = (evaluation.nmse(fits[name].predict(made.test), made.test) for name in (STL, NON_PRIVATE))
     out = {"nothing shared": {"error": alone}, "trace norm": {"error": together}}
@@ -60,12 +60,12 @@ def scores(made: Synthetic, epsilons: list[float], seed: int) -> dict[str, dict[
         )
         for known, likelihood in zip(KNOWN, (None, NormalErrors(ratios(made))), strict=True):
             own = inference.task_posteriors(made.train, shared, likelihood=likelihood, draws=250, seed=seed)
-            found = own.predict(made.test)
-            error = evaluation.nmse(found, made.test)
+            prediction = own.predict(made.test)
+            error = evaluation.nmse(prediction, made.test)
             out[f"{epsilon:g}, {read}, {known}"] = {
                 "error": error,
                 "share": (alone - error) / (alone - together),
-                "coverage": evaluation.coverage(found, made.test),
+                "coverage": evaluation.coverage(prediction, made.test),
             }
     return out
 
@@ -86,8 +86,8 @@ def main() -> None:
         arms = {arm: {k: [run[arm][k] for run in runs] for k in runs[0][arm]} for arm in runs[0]}
         report[name] = arms
         print(f"\n{name}, {len(runs)} replications")
-        for arm, found in arms.items():
-            print(f"  {arm:40s} " + ", ".join(f"{k} {np.mean(v):.3f}" for k, v in found.items()), flush=True)
+        for arm, measured in arms.items():
+            print(f"  {arm:40s} " + ", ".join(f"{k} {np.mean(v):.3f}" for k, v in measured.items()), flush=True)
     about = {"epsilons": options.epsilons, "read": list(READ), "known": KNOWN, "replications": options.replications}
     record.write(options.json, about | {"data": report})
 

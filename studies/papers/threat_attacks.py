@@ -83,7 +83,7 @@ def matrix(settings: ThreatModels) -> Row:
 
     odd = [cell(row) for row, passes in zip(rows, _IMPLIED, strict=True) if (row["promise"] == "pass") != passes]
     odd += [cell(row) for row in attacked if row["broken by LR"] != (row["promise"] == "fail")]
-    odd += [name for name, found in controls.items() if not found]
+    odd += [name for name, detected in controls.items() if not detected]
     beyond = [cell(row) for row in attacked if row["E log BF"] is not None and row["E log BF, lower"] > row["at most"]]
     tries = min(settings.trials // 5, 500)
     promised = (NoisyMeans.within(_EPSILON, 1e-3, _PEOPLE, _QUESTIONS, view=view) for view in AGAINST.values())
@@ -97,7 +97,7 @@ def matrix(settings: ThreatModels) -> Row:
     return part(
         "Algorithms before views",
         note,
-        (rows, [{"control": name, "found": found} for name, found in controls.items()]),
+        (rows, [{"control": name, "found": detected} for name, detected in controls.items()]),
         (
             verdict("Defs 2.1, 2.7, 2.8", "A billboard's promise implies the joint one, that the 1-out-of-t one, and none is "
                     "implied back.", _SETTING, not odd, {},

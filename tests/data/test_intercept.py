@@ -427,7 +427,9 @@ def test_the_intercept_alone_is_in_no_message(public, monkeypatch):
     assert_allclose(messages(here, "pareto")[0], messages(there, "pareto")[0], rtol=1e-7)
     drawn = np.arange(24.0).reshape(1, 4, 6)
     monkeypatch.setattr("mpmtl_prob.inference.owner.answers.shared_covariance", lambda *_, **__: public)
-    monkeypatch.setattr("mpmtl_prob.inference.owner.answers.plug_in", lambda *_: methods.Found(drawn[0], {"W": drawn}))
+    monkeypatch.setattr(
+        "mpmtl_prob.inference.owner.answers.plug_in", lambda *_: methods.Results(drawn[0], {"W": drawn})
+    )
     later = posterior_draws(here)(public.release)
     assert_allclose(later, drawn[0, :3] / conjugate.scales(there.slopes.gram).T)
 

@@ -493,7 +493,9 @@ SAMPLED = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.evidence] * (name == "owners, jointly")) for name in SAMPLED]
+)
 def test_other_numbers_of_rows_compile_no_sampler(name, caplog):
     SAMPLED[name](ragged((3, 30, 40, 7, 9)))
     with jax.log_compiles(), caplog.at_level("WARNING"):

@@ -344,7 +344,8 @@ def doors() -> dict[str, Door]:
         ),
         "adaptation.paper.private.draw": Door(
             called(descents.draw),
-            _pair(budget=descents.Budget(1.0, 0.1, "exact", 0.5), found=0.1, steps=3, size=2, queries=1, unsafe_seed=None),
+            _pair(budget=descents.Budget(1.0, 0.1, "exact", 0.5), discrepancy_choice=0.1, steps=3, size=2, queries=1,
+                  unsafe_seed=None),
             (descents.draw,), record,
         ),
         "adaptation.adapt.adapt": Door(adapt, _pair(label="y", epsilon=1.0), (report.adapt,), record),

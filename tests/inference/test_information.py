@@ -1,6 +1,7 @@
 """Summaries of a posterior in words: whether to trust it, how much the release says, which structure it found."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -224,6 +225,9 @@ def test_releases_side_by_side(posteriors, data):
     assert "<table>" in table._repr_html_()
     with pytest.raises(ValueError, match="posteriors: expected at least one"):
         compare_releases({})
+    three, four = (SimpleNamespace(release=SimpleNamespace(num_features=d)) for d in (3, 4))
+    with pytest.raises(ValueError, match=r"posteriors: expected the same number of features in all, got \[3, 4\]"):
+        compare_releases({0.1: three, 1.0: four})
 
 
 def test_angles_by_chance_follow_their_law():
@@ -305,6 +309,13 @@ def test_one_feature_has_no_spectrum():
     shared = SharedPosterior(release, STRUCTURES["full"], 0.0, tree)
     assert shared.information == Information({}, {})
     assert "nan" not in str(shared.diagnose())
+
+
+@pytest.mark.parametrize("order", [("few", "undefined"), ("undefined", "few")])
+def test_advice_does_not_depend_on_the_order_of_functionals(order):
+    functionals = {"few": np.random.default_rng(0).standard_normal((2, 60)), "undefined": np.full((2, 60), np.nan)}
+    advice = str(diagnose({name: functionals[name] for name in order}, {}, remedies=REMEDIES))
+    assert "cannot be judged by 60 draws of a chain" in advice
 
 
 @pytest.mark.parametrize("draws", [1, 3])

@@ -60,7 +60,7 @@ def test_excluding_ones_own_message_conditions_on_the_rest(six, clear, monkeypat
 
 def test_without_their_own_messages_owners_draw_each_for_itself(six, clear, monkeypatch):
     seeds = []
-    drawn = methods.Found(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
+    drawn = methods.Results(np.zeros((3, 1)), {"W": np.zeros((2, 3, 1))})
 
     def plug_in(*given):
         seeds.append(given[5])
@@ -217,7 +217,7 @@ def test_what_cannot_be_taken_out_is_named(six, clear):
         task_posteriors(more, clear, leave_one_out="exact")
     with pytest.raises(ValueError, match="leave_one_out: expected method='plug_in' with 'exact', got 'mixture'"):
         task_posteriors(six, clear, method="mixture", leave_one_out="exact")
-    with pytest.raises(ValueError, match="without: expected a posterior of structure 'full' and of one round"):
+    with pytest.raises(ValueError, match="leave_one_out: expected a posterior of structure 'full' and of one round"):
         read(clear.release, structure="low_rank", draws=5).leave_one_out(np.ones(3))
     for wrong in (np.ones(2), np.full(3, np.nan), 5.0):
         with pytest.raises(ValueError, match=r"message: expected .*numbers"):

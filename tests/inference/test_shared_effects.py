@@ -493,6 +493,17 @@ def test_a_file_holds_all_releases(of_two, tmp_path):
     assert "2" in both._repr_html_()
 
 
+def test_the_order_of_releases_is_that_of_their_numbers(of_two):
+    _, first, second, both = of_two
+    tree = both.as_stored()
+    zeroth = tree["other_release_0"].copy()
+    del tree["other_release_0"]
+    tree["other_release_1"] = xr.DataTree(first.to_xarray())
+    tree["other_release_0"] = zeroth
+    others = mp.inference.SharedEffects.from_tree(tree).others
+    assert [release.sigma.tolist() for release in others] == [second.sigma.tolist(), first.sigma.tolist()]
+
+
 def test_releases_of_other_units_are_refused():
     tasks, first = study(1)
     other = mp.release(tasks, 1.0, reference=mp.Reference({"a": (0, 2), "b": (0, 1)}), unsafe_seed=0)

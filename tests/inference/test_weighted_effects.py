@@ -10,7 +10,7 @@ from test_shared_effects import LAWS, ranks_among, simulated
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedEffects, Until, shared_effects, task_posteriors
-from mpmtl_prob.inference.public.effects_draws import KEPT, start_of
+from mpmtl_prob.inference.public.effects_draws import STORED, start_of
 from mpmtl_prob.models.effects import model_of
 from mpmtl_prob.sampling.calibration import uniformity
 from mpmtl_prob.sampling.weighted import weighted_draws
@@ -106,7 +106,13 @@ def simulated_posteriors(replications):
     usable, true = [], []
     for seed, (seen, truth) in enumerate(zip(data, truths, strict=True)):
         draws, weights = weighted_draws(
-            model_of("full"), (seen, ()), start=start_of(seen, "full"), keep=KEPT, shape=(1, 19), wanted=100, seed=seed
+            model_of("full"),
+            (seen, ()),
+            start=start_of(seen, "full"),
+            keep=STORED,
+            shape=(1, 19),
+            wanted=100,
+            seed=seed,
         )
         if weights.bear(100):
             usable.append({name: values[0] for name, values in draws.items()})

@@ -75,11 +75,17 @@ def test_low_rank_sparse_has_the_density_of_two_penalties(tasks):
     assert_allclose(values[0] - values[1], -(objective(*draws[0]) - objective(*draws[1])) / 0.25, rtol=1e-9)
 
 
+def test_a_rate_of_exceptions_is_refused_by_models_without_them(tasks):
+    with pytest.raises(ValueError, match=r"rate_own: expected None, as low_rank has one penalty only, got 3\.0"):
+        penalised.observe(models.low_rank, tasks, rate=2.0, rate_own=3.0)
+
+
 @pytest.mark.parametrize("model", penalised.PRIORS)
 def test_joint_density_is_prior_times_likelihood_normalised(model, tasks):
-    data = penalised.observe(model, tasks, rate=(1.5, 0.6), rate_own=(2.5, 0.4), sigma=(0.8, 0.3), precondition=False)
-    rng = np.random.default_rng(3)
     names = ("W",) if len(penalised.PRIORS[model]) == 1 else ("P", "Q")
+    rates = {"rate": (1.5, 0.6)} | ({"rate_own": (2.5, 0.4)} if len(names) == 2 else {})
+    data = penalised.observe(model, tasks, **rates, sigma=(0.8, 0.3), precondition=False)
+    rng = np.random.default_rng(3)
     parts = {name: rng.standard_normal((4, 12)) for name in names}
     scales = {"sigma": 0.9, "rate": 1.1} | ({"rate_own": 2.0} if len(names) == 2 else {})
     expected = st.lognorm(0.3, scale=0.8).logpdf(0.9) + st.lognorm(0.6, scale=1.5).logpdf(1.1)

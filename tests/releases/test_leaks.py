@@ -86,7 +86,7 @@ def objects(tmp_path_factory):
     fitted = by_name["LowRank"].fit(DATA)
     posterior = inference.private_langevin(by_name["LowRank"], DATA, progress_bar=False)
     grid = [by_name["LowRank"], estimators.LowRank(**options, start=2 * W)]
-    by_name["Found"] = methods.Found(own.W, {"W": np.array([own.W])})
+    by_name["Results"] = methods.Results(own.W, {"W": np.array([own.W])})
     results = (
         DATA,
         release,

@@ -82,7 +82,7 @@ def draw(
     budget: Budget,
     source: Domain,
     target: Domain,
-    found: Any,
+    discrepancy_choice: Any,
     *,
     steps: int,
     size: int,
@@ -96,8 +96,8 @@ def draw(
         budget: the privacy budget.
         source: public.
         target: private, bounded.
-        found: the discrepancy: a public number in its place, a :class:`Ball` over which it is taken, or a pair (function of
-            source and target, range of the loss).
+        discrepancy_choice: a public number instead of the discrepancy, a :class:`Ball` of predictors over which it is taken,
+            or a pair (function of source and target, range of the loss).
         steps: T.
         size: noisy numbers per step.
         queries: k, per step.
@@ -109,11 +109,12 @@ def draw(
         ValueError: an argument outside its range. Nothing was charged.
     """
     steps, size, queries = whole("steps", steps), whole("size", size), whole("queries", queries)
-    n, search = target.num_records, _search(found, source, target)
+    n = target.num_records
+    search = _search(discrepancy_choice, source, target)
     if budget.epsilon is None:
         if ledger is not None:
             raise ValueError("ledger: expected none without epsilon, as there is no noise to pay for")
-        return Drawn(search[0]() if search else float(found), None, 0.0, 0.0, NOT_PRIVATE)
+        return Drawn(search[0]() if search else float(discrepancy_choice), None, 0.0, 0.0, NOT_PRIVATE)
     epsilon, delta = budget.epsilon, budget.at(n)
     first = price(search[1], n, epsilon * budget.discrepancy_share) if search else None
     ratio = budget.ratio(epsilon, delta, steps, queries, first)
@@ -132,8 +133,11 @@ def draw(
     )
     if guarantee.proved:
         guarantee = replace(guarantee, reason=f"{guarantee.reason} {ADAPTIVE}")
-    d = float(found) if search is None else noisy(search[0](), float(noise[0][0]), first, search[1])  # type: ignore[arg-type]
-    return Drawn(d, noise[-1].reshape(steps, size), lattices[0], ratio, guarantee)
+    if search is not None and first is not None:
+        discrepancy = noisy(search[0](), float(noise[0][0]), first, search[1])
+    else:
+        discrepancy = float(discrepancy_choice)
+    return Drawn(discrepancy, noise[-1].reshape(steps, size), lattices[0], ratio, guarantee)
 
 
 def _search(discrepancy_choice: Any, source: Domain, target: Domain) -> tuple[Any, float] | None:

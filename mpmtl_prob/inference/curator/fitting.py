@@ -1,4 +1,4 @@
-"""One call from a model and data to a posterior."""
+"""Posterior of a model of all tasks, by any kernel, with checkpoints."""
 
 from __future__ import annotations
 
@@ -83,29 +83,30 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Posterior:
-    """Sample the posterior of a model of all tasks. The curator's: it conditions on everybody's rows.
+    """Sample the posterior of a model of all tasks, which conditions on everybody's rows and is the curator's.
 
     Args:
         model: of :mod:`mpmtl_prob.models`: ``low_rank``, ``group_sparse``, ``low_rank_sparse``; or any NumPyro model of a
             TaskData with a site ``W`` (d, m), and ``sigma`` for predictions.
         data: the rows of m tasks.
-        kernel: "nuts", with proximal gradients and local coordinates where the model offers them; "mala" or "myula"
+        kernel: "nuts", with proximal gradients and local coordinates where the model has them; "mala" or "myula"
             (:class:`ProximalLangevin`, adjusted or not, the latter for fixed rate and sigma only); or any NumPyro kernel on
             this model, such as ``NUTS(model)`` with settings of your own or ``Gibbs([...])``.
         chains: number of chains.
-        warmup: iterations of adaptation per chain; default as many as draws.
-        draws: kept per chain.
+        warmup: iterations of adaptation per chain; default: as many as draws.
+        draws: number of draws of every chain.
         thin: iterations per draw.
-        seed: of the chains. The result is a function of the arguments.
+        seed: seed of the chains. The result is a function of the arguments.
         progress_bar: show one.
-        checkpoint: a file in which the run is kept while it goes on, for its owner alone (mode 0600). If it is there, the
-            same call goes on from it; with more draws, it adds them.
+        checkpoint: a file to which the run is written from time to time, and which only its owner may read (mode 0600). If it
+            exists, the same call goes on from it; with more draws, it adds them.
         options: of :func:`mpmtl_prob.models.penalised.observe`, for models of this library: ``rate``, ``sigma``,
             ``smoothing``, ``precondition``, ``with_release``.
 
     Raises:
         ValueError: an argument outside its range, a checkpoint of another run, or no start of positive density for a chain.
-        KeyboardInterrupt: during warm-up. Later an interrupt ends the run with a warning, and what was drawn is returned.
+        KeyboardInterrupt: an interrupt during warm-up. A later one ends the run with a warning, and the draws so far are
+            returned.
     """
     warmup = draws if warmup is None else warmup
     for name, value in (("chains", chains), ("draws", draws), ("warmup", warmup), ("thin", thin)):
@@ -116,7 +117,7 @@ def fit(
     task_data(data, "data")
     args = _arguments(model, data, options)
     structure = jax.tree.structure(args)
-    own = _fresh(_named(model, kernel) if isinstance(kernel, str) else kernel, structure)
+    fresh_kernel = _fresh(_named(model, kernel) if isinstance(kernel, str) else kernel, structure)
     settings: dict[str, Any] = {
         "model": getattr(model, "__qualname__", repr(model)),
         "name": f"{getattr(model, '__name__', 'model')}, {kernel if isinstance(kernel, str) else type(kernel).__name__}",
@@ -127,12 +128,12 @@ def fit(
     }
     double = {"x64": jax.config.jax_enable_x64}
     mark = "" if checkpoint is None else fingerprint(settings | double, args)
-    if args != (data,):  # in the sampler's precision, once
+    if args != (data,):  # arguments of this library's models are converted to the sampler's precision once
         args = without_copies(args)
     run = _Run(
         name=settings["name"],
         tasks=data,
-        kernel=own,
+        kernel=fresh_kernel,
         args=args,
         chains=chains,
         warmup=warmup,
@@ -147,7 +148,7 @@ def fit(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Run:
-    """The chains behind a posterior."""
+    """Run of the chains of a posterior."""
 
     name: str
     tasks: TaskData
@@ -162,29 +163,38 @@ class _Run:
     mark: str  #: of the run, in its checkpoint
 
     def start(self, draws: int, progress_bar: bool) -> Posterior:
+        """Run new chains, or go on with those of the checkpoint."""
         begin = time.perf_counter()
         reached = self._run.init(self.chains, self.seed)
         lost = sum(not np.isfinite(getattr(state, "potential_energy", 0.0)) for state in reached.state)
-        if lost:  # they would stay where they are
+        if lost:  # such chains would never move
             raise ValueError(
                 f"model: found no start of positive density for {lost} of {self.chains} chains; beside a release only "
                 "weights that could be behind it have any, and local coordinates (precondition=True) begin near them"
             )
-        found: tuple[Draws, Draws] = ({}, {})
+        earlier: Chunk = ({}, {})
         if self.checkpoint is not None and os.path.exists(self.checkpoint):
-            reached, *kept = read(self.checkpoint, self.mark, reached)
-            found = (kept[0], kept[1])
-        return self._go_on(reached, found, draws, progress_bar, -begin)
+            reached, samples, statistics = read(self.checkpoint, self.mark, reached)
+            earlier = (samples, statistics)
+        return self._go_on(reached, earlier, draws, progress_bar, -begin)
 
     @property
     def _run(self) -> Sampling:
         return Sampling(self.kernel, self.args, self.warmup, self.thin, keep=_without_local)
 
-    def _go_on(
-        self, reached: ChainStates, found: tuple[Draws, Draws], draws: int, progress_bar: bool, seconds: float
-    ) -> Posterior:
-        """Until there are that many draws; ``seconds`` is what the run took so far, less the time now."""
-        parts, latest, saved = [found] if found[0] else [], reached, time.monotonic()
+    def _go_on(self, reached: ChainStates, earlier: Chunk, draws: int, progress_bar: bool, seconds: float) -> Posterior:
+        """Run the chains up to a number of draws.
+
+        Args:
+            reached: where the chains are.
+            earlier: draws and statistics so far; empty before the first draw.
+            draws: number of draws of every chain, those already done included.
+            progress_bar: show one.
+            seconds: time that the run has taken so far, less the time on the clock now.
+        """
+        parts = [earlier] if earlier[0] else []
+        latest = reached
+        saved = time.monotonic()
 
         def after(now: ChainStates, parts: list[Chunk]) -> None:
             nonlocal latest, saved
@@ -199,12 +209,11 @@ class _Run:
             self._save(latest, parts)
             raise
         self._save(latest, parts)
-        joined = (loop.join([p[0] for p in parts], last=True), loop.join([p[1] for p in parts], last=True))
         return Posterior(
             name=self.name,
             tasks=self.tasks,
-            draws=joined[0],
-            statistics=joined[1],
+            draws=loop.join([samples for samples, _ in parts], last=True),
+            statistics=loop.join([statistics for _, statistics in parts], last=True),
             release=self.release,
             seconds=seconds + time.perf_counter(),
             exact=getattr(self.kernel, "exact", True),
@@ -212,27 +221,26 @@ class _Run:
         )
 
     def _more(self, reached: ChainStates, posterior: Posterior, draws: int, progress_bar: bool) -> Posterior:
-        found = (dict(posterior.draws), dict(posterior.statistics))
+        """Return the posterior with more draws."""
+        earlier = (dict(posterior.draws), dict(posterior.statistics))
         seconds = posterior.seconds - time.perf_counter()
-        return self._go_on(reached, found, reached.drawn + whole("draws", draws), progress_bar, seconds)
+        return self._go_on(reached, earlier, reached.drawn + whole("draws", draws), progress_bar, seconds)
 
-    def _save(self, reached: ChainStates, parts: list[tuple[Draws, Draws]]) -> None:
+    def _save(self, reached: ChainStates, parts: list[Chunk]) -> None:
+        """Write the checkpoint, if there is to be one."""
         if self.checkpoint is not None:
-            write(
-                self.checkpoint,
-                self.mark,
-                reached,
-                loop.join([p[0] for p in parts]),
-                loop.join([p[1] for p in parts]),
-            )
+            samples = loop.join([samples for samples, _ in parts])
+            statistics = loop.join([of_chunk for _, of_chunk in parts])
+            write(self.checkpoint, self.mark, reached, samples, statistics)
 
 
 def _without_local(samples: Draws) -> Draws:
-    """Local coordinates say nothing that W does not."""
+    """Return draws without local coordinates, which W determines."""
     return {k: v for k, v in samples.items() if not k.endswith("_local")}
 
 
 def _arguments(model: Model, data: TaskData, options: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of a model, prepared for those of this library."""
     if model in penalised.PRIORS:
         return (penalised.observe(model, data, **options),)
     if options:
@@ -248,9 +256,12 @@ def _named(model: Model, name: str) -> MCMCKernel:
 
 @lru_cache(maxsize=32)
 def _fresh(kernel: MCMCKernel, structure: Any) -> MCMCKernel:
-    """A copy per structure of the arguments: kernels keep closures over the sites of the model that they first saw."""
-    return kernel.wrap_model(_same)
+    """Return a copy of a kernel for every structure of the arguments.
+
+    Kernels have closures over the sites of the model that they were first used with.
+    """
+    return kernel.wrap_model(_identity)
 
 
-def _same(model: Model) -> Model:
+def _identity(model: Model) -> Model:
     return model

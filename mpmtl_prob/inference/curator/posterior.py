@@ -1,4 +1,4 @@
-"""Results of inference on a curator's model."""
+"""Posterior of a curator's model: draws, predictions, diagnosis and files."""
 
 from __future__ import annotations
 
@@ -31,29 +31,28 @@ if TYPE_CHECKING:
 
 _PREDICTIVE_DRAWS = 400
 UNFOUNDED = "The file states a guarantee, and holds no release that it could follow from."
-#: What a diagnosis of :func:`mpmtl_prob.inference.fit` advises.
+#: Advice of a diagnosis of :func:`mpmtl_prob.inference.fit`.
 REMEDIES = Remedies(
     "Draw more with extend(), or warm up longer.",
     lambda more, draws: f"extend({more}) should do.",
     "Sample in local coordinates (precondition=True), or take smaller steps with a NUTS kernel of larger target_accept_prob.",
     "precondition=True.",
 )
-_X, _Y, _TASK = ("constant_data", "X"), ("observed_data", "y"), ("constant_data", "task_of")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
-    """Draws from the posterior of the weights W (d x m) and what else the model holds, immutable.
+    """Draws from the posterior of the weights W (d x m) and the model's other sites. It is immutable.
 
     Attributes:
-        name: of the model and its kernel, for tables.
+        name: name of the model and its kernel, for tables.
         tasks: the rows that it conditions on.
         draws: by site, (chain, draw, ...).
         statistics: of the sampler, (chain, draw).
-        guarantee: what protects one task's model from the owners of the others.
-        release: what the model observed or the sampler let out, if anything.
+        guarantee: protection of one task's model from the owners of the others.
+        release: the release that the model observed or the sampler made, if any.
         seconds: wall-clock time of the sampling.
-        exact: whether the sampler targets the posterior itself, or a neighbour of it.
+        exact: whether the sampler targets the posterior itself, or an approximation.
     """
 
     name: str
@@ -73,8 +72,8 @@ class Posterior:
             for array in arrays.values():
                 array.setflags(write=False)
 
-    def __getstate__(self) -> dict[str, Any]:  # chains are compiled programs: as in a file, there are none
-        return self.__dict__ | {"_extend": None}
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_extend": None}  # chains are compiled programs, which cannot be pickled
 
     @cached_property
     def W(self) -> FloatArray:
@@ -84,9 +83,7 @@ class Posterior:
         return W
 
     def extend(self, draws: int, *, progress_bar: bool = True) -> Posterior:
-        """The posterior with that many more draws per chain, from where the chains stopped.
-
-        The result is the one that a longer run would have given.
+        """Return the posterior with more draws per chain, from where the chains stopped, as a longer run would return it.
 
         Raises:
             ValueError: a posterior that was loaded from a file, or whose budget is spent.
@@ -98,16 +95,17 @@ class Posterior:
         return self._extend(self, draws, progress_bar)
 
     def to_arviz(self, *, pointwise: bool = True) -> xr.DataTree:
-        """A DataTree with groups ``posterior``, ``sample_stats``, ``log_likelihood``, ``posterior_predictive``,
-        ``observed_data``, ``constant_data`` and ``release``.
+        """Return a DataTree of draws and data.
 
-        ``W`` has dims (chain, draw, feature, task). Rows of all tasks stand one after another along ``observation``, whose
-        task is ``constant_data["task_of"]``. All of it is the curator's: rows and models of all tasks are in the tree.
+        Its groups are ``posterior``, ``sample_stats``, ``log_likelihood``, ``posterior_predictive``, ``observed_data``,
+        ``constant_data`` and ``release``. ``W`` has dims (chain, draw, feature, task). Rows of all tasks follow one another
+        along ``observation``, and ``constant_data["task_of"]`` has their tasks. The tree has rows and models of all tasks,
+        and is for the curator only.
 
         Args:
-            pointwise: with the two groups that hold a number per draw and row.
+            pointwise: include the two groups with a number per draw and row.
         """
-        import arviz_base as az  # with xarray and pandas, nearly a second to import
+        import arviz_base as az  # imported here because it takes nearly a second, with xarray and pandas
         import xarray as xr
 
         rows = _Rows.of(self.tasks)
@@ -117,10 +115,10 @@ class Posterior:
         groups |= {"observed_data": {"y": rows.y}, "constant_data": {"X": rows.X, "task_of": rows.task}}
         if rows.subject is not None:
             groups["constant_data"]["subject"] = rows.subject
-        square = ["feature", "task"]
+        of_matrix = ["feature", "task"]
         tree = az.from_dict(
             groups,
-            dims=dict.fromkeys(("W", "P", "Q"), square)
+            dims=dict.fromkeys(("W", "P", "Q"), of_matrix)
             | {
                 "y": ["observation"],
                 "X": ["observation", "feature"],
@@ -140,9 +138,9 @@ class Posterior:
         return tree
 
     def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
-        """Posterior predictive of every row of tasks: some of the fit's, with its features, in any order, found by name.
+        """Return the posterior predictive distribution of every row, of some of the fit's tasks, which are matched by name.
 
-        The mean is that of all draws; intervals come from at most 400 of them, with the rows' noise.
+        The mean is that of all draws. Intervals come from at most 400 of them, with random errors.
 
         Raises:
             ValueError: data with other tasks or features, or a posterior without sigma.
@@ -159,14 +157,14 @@ class Posterior:
         return Prediction(means=means, offsets=tasks.offsets, tasks=tasks.tasks, row_draws=drawn)
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
-        """The posterior of the leading subspace of W W'; arguments as :func:`mpmtl_prob.inference.subspace`."""
+        """Return the posterior of the leading subspace of W W'; arguments as :func:`mpmtl_prob.inference.subspace`."""
         W = np.asarray(self.draws["W"], dtype=np.float64)
         return subspace(W @ np.swapaxes(W, -1, -2), rank, features=self.tasks.features, reference=reference)
 
     def diagnose(self) -> Diagnosis:
-        """r-hat and effective sample sizes of W, its spectrum and the scales, and what they mean, in words.
+        """Return r-hat and effective sample sizes of W, its spectrum and the scales, and what they mean, in words.
 
-        Parts of W, as P and Q, are not judged: the data do not tell them apart.
+        They do not refer to P and Q, which the data do not identify.
         """
         W = np.asarray(self.draws["W"], dtype=np.float64)
         singular = np.linalg.svd(W, compute_uv=False)
@@ -175,10 +173,10 @@ class Posterior:
         return diagnose(functionals, self.statistics, remedies=REMEDIES, exact=self.exact)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything but the chains' own state to a NetCDF file, of which :meth:`load` makes an equal posterior.
+        """Write everything except the chains' states to a NetCDF file, from which :meth:`load` makes an equal posterior.
 
-        It holds everybody's rows and models, and is for its owner alone (mode 0600). Draws are kept in single precision,
-        round their medians (:mod:`mpmtl_prob.sampling.stored`).
+        The file has rows and models of all tasks, so that only its owner may read it (mode 0600). Draws are stored in single
+        precision, around their medians (:mod:`mpmtl_prob.sampling.stored`).
         """
         tree = self.to_arviz(pointwise=False)
         for group in ("posterior", "sample_stats", "constant_data"):
@@ -197,40 +195,44 @@ class Posterior:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Posterior:
-        """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+        """Read a posterior that :meth:`save` wrote. Raises ValueError for a file without a posterior."""
         with holding("posterior", path):
             tree = read_tree(path)
             meta = json.loads(tree.attrs["posterior"])
             stated = Guarantee.from_dict(meta["guarantee"])
             sets = {name: unpacked(group.to_dataset()) for name, group in tree.children.items()}
-            groups = [{str(k): v.values for k, v in sets[g].data_vars.items()} for g in ("posterior", "sample_stats")]
-            X, y, task = (sets[g][k].values for g, k in (_X, _Y, _TASK))
-            subject = sets["constant_data"]["subject"].values if "subject" in sets["constant_data"] else None
+            draws = {str(k): v.values for k, v in sets["posterior"].data_vars.items()}
+            statistics = {str(k): v.values for k, v in sets["sample_stats"].data_vars.items()}
+            constants = sets["constant_data"]
+            X = constants["X"].values
+            y = sets["observed_data"]["y"].values
+            task = constants["task_of"].values
+            subject = constants["subject"].values if "subject" in constants else None
             release = Release.from_xarray(sets["release"]) if meta["released"] else None
-        names, features = meta["tasks"], meta["features"]
-        which = _rows_of_names(task, list(map(label_text, names)))
+        places = _rows_of_names(task, list(map(label_text, meta["tasks"])))
         tasks = TaskData.from_lists(
-            [X[w] for w in which],
-            [y[w] for w in which],
-            tasks=names,
-            features=features,
-            subject=None if subject is None else [subject[w] for w in which],
+            [X[rows] for rows in places],
+            [y[rows] for rows in places],
+            tasks=meta["tasks"],
+            features=meta["features"],
+            subject=None if subject is None else [subject[rows] for rows in places],
         )
-        # anybody can write a file: a release is worked out anew, and that nothing was shared no file shows
+        # Anybody can write a file, so that a stated guarantee is not believed. That of a release is computed from the
+        # release, and no file can show that nothing was shared.
         if stated.proved is not None:
             stated = Guarantee(stated.claimed, None, UNFOUNDED) if release is None else release.guarantee
         return cls(
             name=meta["name"],
             tasks=tasks,
-            draws=groups[0],
-            statistics=groups[1],
+            draws=draws,
+            statistics=statistics,
             guarantee=stated,
             release=release,
             seconds=meta["seconds"],
             exact=meta["exact"],
         )
 
-    def __repr__(self) -> str:  # draws are models: not shown
+    def __repr__(self) -> str:  # without draws, which are private models
         chains, draws = self.draws["W"].shape[:2]
         d, m = self.W.shape
         return (
@@ -250,22 +252,22 @@ class Posterior:
 
 
 def _rows_of_names(task: NDArray[np.str_], names: Sequence[str]) -> list[NDArray[np.int64]]:
-    """Return the places of every task's rows, given the task's name of every row."""
-    found, code = np.unique(task, return_inverse=True)
-    rows = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=len(found)))[:-1])
-    by_name = dict(zip(found.tolist(), rows, strict=True))
+    """Return the places of every task's rows, given the name of every row's task."""
+    present, code = np.unique(task, return_inverse=True)
+    rows = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code, minlength=len(present)))[:-1])
+    by_name = dict(zip(present.tolist(), rows, strict=True))
     return [by_name.get(name, np.zeros(0, dtype=np.int64)) for name in names]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Rows:
-    """All tasks' rows, one after another."""
+    """Rows of all tasks, one after another."""
 
     X: FloatArray
     y: FloatArray
-    index: NDArray[np.int64]  # of the task
-    task: NDArray[np.str_]  # its name
-    subject: NDArray[np.int64] | None  # whom it is about, where tasks share subjects
+    index: NDArray[np.int64]  # number of every row's task
+    task: NDArray[np.str_]  # name of every row's task
+    subject: NDArray[np.int64] | None  # subject of every row, where tasks share subjects
 
     @classmethod
     def of(cls, tasks: TaskData) -> _Rows:
@@ -273,21 +275,23 @@ class _Rows:
         return cls(tasks.rows, tasks.targets, tasks.task_of_rows, names[tasks.task_of_rows], tasks.subjects)
 
     def pointwise(self, draws: Draws) -> dict[str, dict[str, NDArray[np.floating[Any]]]]:
-        """log p(y | draw) and a draw of y, for every row and draw, (chain, draw, observation).
+        """Return log p(y | draw) and a draw of y, for every row and draw, (chain, draw, observation).
 
-        In single precision, but for draws of a y that would lose a thousandth of sigma in it, or that it does not reach.
+        They are in single precision, except draws of a y that would lose a thousandth of sigma in it, or that is too large or
+        too small for it.
         """
-        W, sigma = np.asarray(draws["W"], dtype=np.float64), np.asarray(draws["sigma"], dtype=np.float64)[..., None]
-        reached = 1e-30 < np.abs(self.y).max() < 1e30
-        away = np.empty((*W.shape[:2], len(self.y)), dtype=np.float32 if reached else np.float64)  # y - X w
+        W = np.asarray(draws["W"], dtype=np.float64)
+        sigma = np.asarray(draws["sigma"], dtype=np.float64)[..., None]
+        ordinary = 1e-30 < np.abs(self.y).max() < 1e30
+        residual = np.empty((*W.shape[:2], len(self.y)), dtype=np.float32 if ordinary else np.float64)  # y - X w
         for i in range(W.shape[-1]):
-            own = self.index == i
-            away[..., own] = self.y[own] - W[..., i] @ self.X[own].T
-        log_density = -0.5 * (away / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
-        noise = np.random.default_rng(0).standard_normal(away.shape, dtype=np.float32)
-        coarse = not single_holds(self.y, sigma.min())
-        again = sigma * noise - away
+            rows = self.index == i
+            residual[..., rows] = self.y[rows] - W[..., i] @ self.X[rows].T
+        log_density = -0.5 * (residual / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
+        noise = np.random.default_rng(0).standard_normal(residual.shape, dtype=np.float32)
+        kind = np.float32 if single_holds(self.y, sigma.min()) else np.float64
+        predicted = self.y + (sigma * noise - residual)
         return {
             "log_likelihood": {"y": log_density.astype(np.float32)},
-            "posterior_predictive": {"y": (self.y + again).astype(np.float64 if coarse else np.float32)},
+            "posterior_predictive": {"y": predicted.astype(kind)},
         }

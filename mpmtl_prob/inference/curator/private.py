@@ -1,10 +1,10 @@
-"""The papers' rounds as a sampler: Algorithms 2 to 4 with a temperature.
+"""Sampler made of the papers' rounds: Algorithms 2 to 4 with a temperature (proximal Langevin dynamics).
 
-A round of Algorithm 1 is a proximal gradient step whose prox is read off a perturbed second moment. Add sqrt(2 eta tau) times
-normal noise to the owners' models after their gradient step and it is a step of proximal Langevin dynamics on
-``exp(-(sum_i L_i + lambda g) / tau)``: with tau = 0 the algorithm itself, with tau the residual variance (1 where y is scaled
-to unit noise) a sampler of the posterior, biased by the step, by the clip and by the noise of the releases. Every step
-spends budget, so the single chain is as long as the budget allows.
+A round of Algorithm 1 is a proximal gradient step whose prox is computed from a perturbed second moment. If sqrt(2 eta tau)
+times normal noise is added to the owners' models after their gradient step, it is a step of proximal Langevin dynamics on
+``exp(-(sum_i L_i + lambda g) / tau)``. With tau = 0 it is the algorithm itself. With tau the residual variance (1 where y is
+scaled to unit noise) it samples from the posterior, with a bias from the step, the clip and the noise of the releases. Every
+step spends budget, so that there is one chain, as long as the budget allows.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from mpmtl_prob.sampling.chains import advance, init, join, program
 
 
 class Rounds(NamedTuple):
-    """Data and settings of a run of the kernel; leaves are traced arrays.
+    """Data and settings of a run of the kernel. Leaves are traced arrays.
 
     Attributes:
-        run: the numbers of Algorithm 1.
+        run: data and settings of Algorithm 1.
         W0: initial models, (d, m).
-        noise: E^(1:T), drawn beforehand by the door through which releases leave.
+        noise: E^(1:T), drawn beforehand by :mod:`mpmtl_prob.privacy.charge_and_draw`.
         temperature: tau >= 0, in units of the loss.
     """
 
@@ -61,7 +61,7 @@ class Rounds(NamedTuple):
 class RoundState(NamedTuple):
     """State of a chain."""
 
-    i: Any  #: rounds done
+    i: Any  #: number of rounds done
     z: Any  #: {"W": the output W^^ of the last round, (d, m)}
     carry: Carry
     rounds: Rounds
@@ -73,14 +73,15 @@ class RoundState(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MPMTLKernel(HidesArrays, MCMCKernel):
-    """Algorithms 2 to 4 as a NumPyro kernel: clip, perturb, project, extrapolate, gradient step, and Langevin noise.
+    """NumPyro kernel of Algorithms 2 to 4: clip, perturb, project, extrapolate, gradient step, and Langevin noise.
 
-    The kernel draws no noise of its own for the releases: it uses what :class:`Rounds` brings, one matrix a round, and stays
-    where it is when they are used up. :func:`private_langevin` is the way to run it with a guarantee.
+    The kernel does not draw the noise of the releases. It uses the matrices of :class:`Rounds`, one in every round, and does
+    not move after the last one. :func:`private_langevin` runs it with a guarantee.
 
     Attributes:
         sharing: :class:`Proximal` (Algorithms 2 and 3) or :class:`ProximalSum` (Algorithm 4).
-        rounds: bound to the kernel, as a block of ``Gibbs`` needs it; else it is the model's first argument.
+        rounds: data and settings, if they are bound to the kernel, as a block of ``Gibbs`` needs it; otherwise they are the
+            model's first argument.
     """
 
     sharing: SharingRule
@@ -96,46 +97,49 @@ class MPMTLKernel(HidesArrays, MCMCKernel):
         return ("z",)
 
     def get_diagnostics_str(self, state: RoundState) -> str:
-        """Rounds done, for a progress bar."""
+        """Return the number of rounds done, for a progress bar."""
         return f"round {int(state.i)} of {len(state.carry.history)}"
 
     def init(
         self, rng_key: Array, num_warmup: int, init_params: Any, model_args: tuple[Any, ...], model_kwargs: Any
     ) -> RoundState:
-        """Before the first round. There is no warm-up: every round costs budget, and all are kept."""
+        """Return the state before the first round. There is no warm-up, because every round costs budget."""
         rounds = jax.tree.map(jnp.asarray, self.rounds if self.rounds is not None else model_args[0])
         carry = first_round(self.sharing, rounds.run, rounds.W0, rounds.noise)
         return RoundState(jnp.array(0), {"W": rounds.W0}, carry, rounds, rng_key)
 
     def sample(self, state: RoundState, model_args: tuple[Any, ...], model_kwargs: Any) -> RoundState:
-        """One round."""
-        rounds, T = state.rounds, len(state.carry.history)
+        """Run one round."""
+        rounds = state.rounds
+        T = len(state.carry.history)
         t = jnp.minimum(state.i, T - 1)
         now = jax.tree.map(lambda noise: noise[t], rounds.noise)
         carry, output = one_round(self.sharing, rounds.run, state.carry, t, now)
         rng_key, *keys = jax.random.split(state.rng_key, 3)
-        # the Langevin noise of owner i, sqrt(2 eta_i tau): after the release, so that it owes nothing to it
+        # the Langevin noise of owner i has the sd sqrt(2 eta_i tau); it is added after the release, which so depends on the
+        # noise of earlier rounds only
         size = jnp.sqrt(2 * rounds.run.step_size * rounds.temperature)
-        hot = [size * jax.random.normal(key, output.shape, output.dtype) for key in keys]
-        carry = carry._replace(W=carry.W + hot[0])
-        if isinstance(self.sharing, ProximalSum):  # Q is a variable of its own
-            Q, *rest = carry.state
-            carry = carry._replace(state=(Q + hot[1], *rest))
-        fresh = (state.i + 1, {"W": output}, carry)
-        spent = state.i >= T  # nothing is left to publish with
-        i, z, carry = jax.tree.map(lambda a, b: jnp.where(spent, b, a), fresh, (state.i, state.z, state.carry))
+        langevin_noise = [size * jax.random.normal(key, output.shape, output.dtype) for key in keys]
+        carry = carry._replace(W=carry.W + langevin_noise[0])
+        if isinstance(self.sharing, ProximalSum):  # Q is sampled too
+            Q, *others = carry.state
+            carry = carry._replace(state=(Q + langevin_noise[1], *others))
+        after_round = (state.i + 1, {"W": output}, carry)
+        before_round = (state.i, state.z, state.carry)
+        spent = state.i >= T  # there is no noise for another release
+        i, z, carry = jax.tree.map(lambda a, b: jnp.where(spent, b, a), after_round, before_round)
         return RoundState(i, z, carry, rounds, rng_key)
 
     def postprocess_fn(self, model_args: tuple[Any, ...], model_kwargs: Any) -> Any:
-        """The identity: W is not constrained."""
+        """Return the identity, because W is not constrained."""
         return lambda z: z
 
     def refresh(self, state: RoundState, model_args: tuple[Any, ...], model_kwargs: Any) -> RoundState:
-        """The state as it is: nothing in it depends on a model."""
+        """Return the state itself, because it does not depend on a model."""
         return state
 
     def wrap_model(self, wrapper: Any) -> MPMTLKernel:
-        """The kernel as it is: it holds no model."""
+        """Return the kernel itself, because it has no model."""
         return self
 
 
@@ -148,25 +152,26 @@ def private_langevin(
     seed: int = 0,
     progress_bar: bool = True,
 ) -> Posterior:
-    """Run an estimator's rounds as a sampler. Pays for all rounds, like the estimator's own fit.
+    """Run an estimator's rounds as a sampler, which pays for all rounds, as the estimator's fit does.
 
     Args:
         estimator: :class:`LowRank`, :class:`GroupSparse` or :class:`LowRankSparse`, with its budget, clip and ledger.
         tasks: the rows.
         temperature: tau >= 0, in squared units of y: the residual variance for a posterior, 0 for the algorithm itself.
-        skip: rounds before the first draw.
-        seed: of the Langevin noise. That of the releases is not drawn from it.
+        skip: number of rounds before the first draw.
+        seed: seed of the Langevin noise. The noise of the releases does not come from it.
         progress_bar: show one.
 
     Returns:
-        One chain of ``rounds - skip`` draws of W^^, with the release and its guarantee. They are correlated; its
+        One chain of ``rounds - skip`` draws of W^^, with the release and its guarantee. Draws are correlated;
         :meth:`~Posterior.diagnose` says how much.
 
     Raises:
         BudgetExceeded: the ledger's total does not cover it.
         ValueError: an argument outside its range. Nothing was charged.
     """
-    temperature, skip = not_negative("temperature", temperature), whole("skip", skip, 0)
+    temperature = not_negative("temperature", temperature)
+    skip = whole("skip", skip, 0)
     whole("seed", seed, 0)
     if not isinstance(estimator, MPMTL):
         raise ValueError(f"estimator: expected Algorithm 2, 3 or 4, got {type(estimator).__name__}")
@@ -177,9 +182,8 @@ def private_langevin(
     if estimator.rows is not None:
         raise ValueError("estimator: expected rows=None; the noise of Algorithm 5 is not that of a Langevin step")
     start = time.perf_counter()
-    settled = estimator.plan(tasks)
-    plan = _HotPlan(**vars(settled), temperature=temperature, seed=seed, progress_bar=progress_bar)
-    release, draws, guarantee = estimator.publish(tasks, plan)  # the estimator's own door and ledger
+    plan = _LangevinPlan(**vars(estimator.plan(tasks)), temperature=temperature, seed=seed, progress_bar=progress_bar)
+    release, draws, guarantee = estimator.publish(tasks, plan)  # charges the estimator's ledger
     return Posterior(
         name=f"{estimator.name}, temperature {temperature:g}",
         tasks=tasks,
@@ -193,8 +197,8 @@ def private_langevin(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _HotPlan(Plan):
-    """A plan whose rounds are the kernel's steps."""
+class _LangevinPlan(Plan):
+    """Plan whose rounds are the kernel's steps."""
 
     temperature: float
     seed: int
@@ -202,15 +206,16 @@ class _HotPlan(Plan):
 
     def execute(self, noise: Noise, sharing: SharingRule, record: bool = True) -> tuple[FloatArray, FloatArray]:
         kernel = MPMTLKernel(sharing)
-        with jax.enable_x64(True):  # what is published is computed in double precision
+        """Run all rounds; return the releases and the draws."""
+        with jax.enable_x64(True):  # releases are computed in double precision
             args = (Rounds(self.run, self.W0, noise, np.float64(self.temperature)),)
             compiled = program(kernel, 0)
             reached = init(compiled, args, chains=1, seed=self.seed)
-            kept = []
+            chunks = []
             steps = advance(
                 compiled, kernel, (), reached, warmup=0, draws=len(noise.moment), thin=1, progress_bar=self.progress_bar
             )
-            for now, found, _ in steps:
+            for now, samples, _ in steps:
                 reached = now
-                kept.append(found or {})
-            return np.asarray(reached.state[0].carry.history), join(kept)["W"][0]
+                chunks.append(samples or {})
+            return np.asarray(reached.state[0].carry.history), join(chunks)["W"][0]

@@ -1,4 +1,4 @@
-"""An owner's seat: its own rows and every release."""
+"""An owner's seat: posteriors given the owner's own rows and every release."""
 
 #: Modules.
 __all__ = ["answers", "leave_one_out", "likelihoods", "methods", "posteriors"]

@@ -1,4 +1,4 @@
-"""The owner seats of a mixed model: every task's own effects, given its own rows and the public posterior of all."""
+"""Owners' posteriors in a mixed model: every task's effects given its own rows and the public posterior."""
 
 from __future__ import annotations
 
@@ -38,16 +38,22 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-#: Draws of the public posterior that owners average over; more where these are weighted.
-_PUBLIC_DRAWS, _WEIGHTED_DRAWS = 100, 300
-#: Scales of the spread that an owner averages over beside them, as a task may be more of an outlier than others, or less.
-SCALES, SCALE_WEIGHTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0]), np.full(5, 0.2)
-#: Prior probability that a task has nothing to do with the average: mean zero, shapes between the identity and that of all
-#: tasks, and any scale. An owner's evidence decides. The weight is that of an earlier experiment on simulated studies, and
-#: was not tuned here.
+#: Draws of the public posterior that owners average over.
+_PUBLIC_DRAWS = 100
+#: Draws of the public posterior where these are weighted, to leave an owner's message out.
+_WEIGHTED_DRAWS = 300
+#: Factors of the variance between tasks that an owner averages over too, because tasks are outliers to different degrees.
+SCALES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
+SCALE_WEIGHTS = np.full(5, 0.2)
+#: Prior probability that a task is unrelated to the average: its effects then have mean zero, a shape between the identity
+#: and that of all tasks, and any scale. An owner's evidence decides. The value is from an earlier experiment on simulated
+#: studies, and was not tuned for these data.
 APART = 0.1
-_POWERS, APART_SCALES = (0.01, 0.5, 1.0, 1.5), np.geomspace(3e-3, 10, 12)
-#: With more tasks an owner's own message weighs next to nothing in the release.
+#: Powers of the shape of all tasks that an unrelated task may have.
+_POWERS = (0.01, 0.5, 1.0, 1.5)
+#: Scales that its effects may have.
+APART_SCALES = np.geomspace(3e-3, 10, 12)
+#: Largest number of tasks with which messages are left out by default; with more, an owner's message hardly matters.
 _LEAVE_OUT_UP_TO = 200
 _PREDICTIVE_DRAWS = 400
 #: Likelihoods of outcomes, the first of which is the default.
@@ -60,7 +66,7 @@ _OF_OUTCOMES = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnerEffects(OwnerPosterior[SharedEffects]):
-    """The posterior of every task's effects. Column i of W belongs to the owner of task i.
+    """Posterior of every task's effects. Column i of W belongs to the owner of task i.
 
     Attributes:
         shared: the public posterior that the owners used.
@@ -73,16 +79,16 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
     """
 
     name = "noise-aware mixed model"
-    _held = "owners' posteriors of effects"
+    _contents = "owners' posteriors of effects"
     _rows_are = "effects"
 
     def coefficients(self, probability: float = 0.9) -> pd.DataFrame:
-        """Table of every task's effects, a row for each task and effect, with the release and alone.
+        """Return a table of every task's effects with and without the release, a row for each task and effect.
 
-        In the table's units; an intercept is the target where every column is at its reference's centre. Columns: ``mean``,
-        ``sd``, ``lower`` and ``upper``, with the release; ``alone``, ``alone_lower`` and ``alone_upper``, by the task's own
-        rows, or its own estimate as it was handed over. Every owner's rows are its own: the whole table exists only where one
-        desk holds all rows.
+        Effects are in the table's units; an intercept is the target where every column is at its reference's centre. Columns
+        are ``mean``, ``sd``, ``lower`` and ``upper``, with the release; ``alone``, ``alone_lower`` and ``alone_upper``, from
+        the task's own rows, or from its own estimate. Every owner sees its own part of the table; the whole table exists only
+        in a simulation with all rows.
 
         Args:
             probability: of central intervals.
@@ -102,27 +108,28 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         return _in_table_units(pd.DataFrame(columns, index=index))
 
     def alone(self, probability: float = 0.9) -> pd.DataFrame:
-        """Table of every task's effects by its own rows alone, without any release: ``mean``, ``sd``, ``lower``, ``upper``.
+        """Return a table of every task's effects from its own rows alone, without any release.
 
-        Units and rows are those of :meth:`coefficients`. It costs no budget, and tells what the release was good for.
+        Columns are ``mean``, ``sd``, ``lower`` and ``upper``; units and rows are those of :meth:`coefficients`. It costs no
+        budget, and shows how much the release adds.
 
         Args:
             probability: of central intervals.
         """
         import pandas as pd
 
-        tail, draws = (1 - fraction("probability", probability)) / 2, self._draws("alone")
+        tail = (1 - fraction("probability", probability)) / 2
+        draws = self._draws("alone")
         lower, upper = np.quantile(draws, [tail, 1 - tail], axis=0)
         columns = {"mean": draws.mean(axis=0), "sd": draws.std(axis=0), "lower": lower, "upper": upper}
         index = pd.MultiIndex.from_product([list(self.tasks), list(self.features)], names=["task", "effect"])
         return _in_table_units(pd.DataFrame({name: values.T.ravel() for name, values in columns.items()}, index=index))
 
     def common_units(self) -> pd.Series:
-        """Size of one common unit of every task's effects in the table's units.
+        """Return the size of one common unit of every task's effects in the table's units.
 
-        With a reference it is the same for all tasks. Without, it is by each task's own rows, the standard deviation of the
-        target over that of the column, and is for the task's owner as coefficients are; an intercept, every task's own, has
-        none (NaN).
+        With a reference it is the same for all tasks. Without one it is the standard deviation of the target over that of the
+        column in each task's own rows, and as private as the task's coefficients; an intercept has none (NaN).
         """
         import pandas as pd
 
@@ -132,12 +139,12 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         return pd.Series(values.T.ravel(), index, name="unit")
 
     def standing(self, probability: float = 0.9) -> pd.DataFrame:
-        """Table of where every task stands: how far its effects are above the average of all, and with what probability.
+        """Return a table that compares every task's effects with the average of all tasks.
 
-        Where effects differ with covariates, the average is that of tasks with the same covariates as its own.
+        Where effects depend on covariates, the average is that of tasks with the same covariates.
 
-        Columns: ``difference``, ``lower`` and ``upper`` of the effect less the average effect, in the table's units, and
-        ``above``, the probability that it is larger. Ranks of tasks are not to be had: nobody sees the others.
+        Columns are ``difference``, ``lower`` and ``upper`` of the effect less the average effect, in the table's units, and
+        ``above``, the probability that it is larger. There are no ranks of tasks, because nobody sees other tasks' effects.
 
         Args:
             probability: of the central interval.
@@ -153,13 +160,13 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         return _in_table_units(pd.DataFrame({name: values.T.ravel() for name, values in columns.items()}, index=index))
 
     def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
-        """Posterior predictive of every row of tasks: some of the fit's, with its features, in any order, found by name.
+        """Return the posterior predictive distribution of every row, of some of the fit's tasks, which are matched by name.
 
-        Of numbers the mean is exact, and intervals come from 400 draws of effects and errors. Of a binary outcome it is the
-        probability, and intervals are that probability's. Of counts, intervals are the counts'.
+        For numbers the mean is exact, and intervals come from 400 draws of effects and errors. For a binary outcome it is the
+        probability, with intervals of that probability. For counts, intervals are of counts.
 
         Raises:
-            ValueError: data with other tasks or features, or posteriors of estimates, which know no residual variance.
+            ValueError: data with other tasks or features, or posteriors of estimates, which have no residual variance.
         """
         rows, draws = self._of_rows(tasks)
         feature, task = match_positions(tasks, self.tasks, self.features)
@@ -173,28 +180,33 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         if isinstance(self.likelihood, OfEstimates):
             raise ValueError(NO_TARGETS)
         feature, task = match_positions(tasks, self.tasks, self.features)
-        draws, offset = self._draws("W")[:, feature][..., task], self._draws("offset")[:, task]
+        draws = self._draws("W")[:, feature][..., task]
+        offset = self._draws("offset")[:, task]
         posterior = self._tree.children["posterior"].dataset
-        beside = {name: self._draws(name)[:, task] for name in ("sigma", "dispersion") if name in posterior}
-        if offset.any():  # of units whose centres are not zero, where there is no intercept to take them
-            tasks, draws = tasks.with_intercept(), np.concatenate([draws, offset[:, None]], axis=1)
-        return tasks, {"W": draws, **beside}
+        others = {name: self._draws(name)[:, task] for name in ("sigma", "dispersion") if name in posterior}
+        if offset.any():  # units have centres that are not zero, and no intercept contains them
+            tasks = tasks.with_intercept()
+            draws = np.concatenate([draws, offset[:, None]], axis=1)
+        return tasks, {"W": draws, **others}
 
     def to_arviz(self, tasks: TaskData | None = None, *, pointwise: bool = True) -> xr.DataTree:
-        """A DataTree with groups ``posterior``, ``posterior_predictive``, ``log_likelihood``, ``observed_data``,
-        ``constant_data``, ``shared`` and ``release``.
+        """Return a DataTree of draws, data and the public posterior.
 
-        ``posterior`` holds, over (chain, draw, feature, task) in the table's units, ``W``; ``effect``, the same with an
-        intercept at the reference's centres; ``alone``, by the task's own rows; ``difference``, the effect less the average;
-        of numbers ``sigma``, and of counts their ``dispersion``. ``constant_data`` has the ``unit`` of :meth:`common_units`.
-        The draws are independent. The groups of targets hold ``y``, as of :meth:`OwnerPosteriors.to_arviz`; a row that counts
-        w times has w times its log likelihood, but of numbers that of an error with variance sigma^2 / w. Posteriors of
-        estimates, which know no rows, have none. Keep the tree where the rows may be.
+        Its groups are ``posterior``, ``posterior_predictive``, ``log_likelihood``, ``observed_data``, ``constant_data``,
+        ``shared`` and ``release``.
+
+        ``posterior`` has, over (chain, draw, feature, task) in the table's units, ``W``; ``effect``, the same with an
+        intercept at the reference's centres; ``alone``, from the task's own rows; ``difference``, the effect less the
+        average; for numbers ``sigma``, and for counts their ``dispersion``. ``constant_data`` has the ``unit`` of
+        :meth:`common_units`. The draws are independent. The groups of targets have ``y``, as in
+        :meth:`OwnerPosteriors.to_arviz`; a row of weight w has w times its log likelihood, or for numbers that of an error
+        with variance sigma^2 / w. Posteriors of estimates have no rows, and so not these groups. All groups are as private as
+        the rows.
 
         Args:
-            tasks: rows of which these groups are, some of the fit's tasks, found by name; default the fit's own, which
-                posteriors that were loaded from a file or a pickle do not have.
-            pointwise: with the three groups of targets.
+            tasks: rows for these groups, of some of the fit's tasks, matched by name; default: the fit's rows, which
+                posteriors from a file or a pickle do not have.
+            pointwise: include the three groups of targets.
 
         Raises:
             ValueError: data with other tasks or features, rows for posteriors of estimates, or groups of more than four
@@ -203,9 +215,10 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
         return self._with_rows(tasks, pointwise)
 
     def diagnose(self) -> Diagnosis:
-        """Say in words how far the owners' posteriors can be trusted: their public draws, and the weights of these."""
+        """Say in words how far the owners' posteriors can be trusted, by the public draws and their weights."""
         public = self.shared.diagnose()
-        advice, constants = list(public.advice), self._tree["constant_data"].to_dataset()
+        advice = list(public.advice)
+        constants = self._tree["constant_data"].to_dataset()
         if "khat" in constants:
             failing = "the draws of the public posterior are too few to leave such a task's own message out"
             advice += khat_advice(constants["khat"].values, _WEIGHTED_DRAWS, failing, "Use leave_one_out='off'.")
@@ -218,10 +231,11 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read posteriors that :meth:`save` wrote. Raises ValueError for a file that holds none."""
+        """Read posteriors that :meth:`save` wrote. Raises ValueError for a file without posteriors."""
         return cls._load(path, SharedEffects.from_tree)
 
     def _draws(self, name: str) -> FloatArray:
+        """Return all draws of a variable, (S, ...)."""
         values: FloatArray = self._tree.children["posterior"].dataset[name].values
         return values.reshape(-1, *values.shape[2:])
 
@@ -231,7 +245,7 @@ class OwnerEffects(OwnerPosterior[SharedEffects]):
 
 
 def _in_table_units(table: pd.DataFrame) -> pd.DataFrame:
-    """The table, which says that it is in the units of the rows, also where average effects are not."""
+    """Mark a table as in the units of the rows, in which it is also where average effects are not."""
     table.attrs["units"] = TABLE_UNITS
     return table
 
@@ -248,26 +262,27 @@ def effect_posteriors(
     sent: FloatArray | None = None,
     covariates: Any = None,
 ) -> OwnerEffects:
-    """Every owner's posterior of its effects, all tasks at once: what :func:`task_posteriors` is of messages of effects.
+    """Compute every owner's posterior of its effects, as :func:`task_posteriors` for messages of effects.
 
-    An owner averages over draws of the public posterior, scales of the spread, residual variances, and, with a prior
-    probability of .1, that its task has nothing to do with the average; all by the evidence of its own rows.
+    An owner averages over draws of the public posterior, factors of the spread, residual variances, and, with a prior
+    probability of .1, the possibility that its task is unrelated to the average, all by the evidence of its own rows.
 
     Args:
-        tasks: the owners' rows, or their estimates. Task i's posterior depends on its own rows and on ``shared`` alone, its
-            draws also on its place.
+        tasks: the owners' rows, or their estimates. Task i's posterior depends on its own rows and on ``shared`` alone, and
+            its draws also on i.
         shared: the public posterior.
-        likelihood: of the targets: of numbers "gaussian" or "student_t", of a binary outcome "bernoulli", of counts
-            "negative_binomial" or "poisson"; default the first of each. None of estimates.
+        likelihood: of the targets: "gaussian" or "student_t" for numbers, "bernoulli" for a binary outcome,
+            "negative_binomial" or "poisson" for counts; default: the first of these. None for estimates.
         leave_one_out: whether an owner conditions on the release without its own message, so that its rows count once:
             "auto", up to 200 tasks; "exact", always; "not_in_release", for tasks that are not in it; "off". The public
-            draws are weighted by p(Sigma - v v' | draw) / p(Sigma | draw), v the own message, which is exact but for their
-            number.
-        chains: how the independent draws are arranged.
-        draws: per chain.
-        seed: of the draws.
-        sent: messages as they are in the release, (D, m), where they are not those of these rows; default those of the rows.
-        covariates: of tasks that are not in the release, where effects differ with covariates: as of
+            draws are weighted by p(Sigma - v v' | draw) / p(Sigma | draw), v the owner's message, which is exact up to the
+            Monte Carlo error of the draws.
+        chains: number of chains into which the independent draws are arranged.
+        draws: number of draws of every chain.
+        seed: seed of the draws.
+        sent: messages as the release has them, (D, m), where they are not those of these rows; default: computed from the
+            rows.
+        covariates: of tasks that are not in the release, where effects depend on covariates, as for
             :func:`mpmtl_prob.release`.
 
     Raises:
@@ -288,34 +303,36 @@ def effect_posteriors(
         in_order(in_layout(tasks, layout).features, layout.coefficients, "the release")
     z = _covariates(tasks, shared, leave_one_out, covariates)
     begin = time.perf_counter()
-    if leave_one_out == "not_in_release":  # others have heard of it when they sent their messages
+    if leave_one_out == "not_in_release":  # owners of other tasks were warned when they sent their messages
         warn_owner([row_warnings(tasks, layout)], layout.outcome)
     left_out = leave_one_out == "exact" or (
         leave_one_out == "auto" and tasks.num_tasks <= shared.release.num_tasks <= _LEAVE_OUT_UP_TO
     )
     public = _Public(shared, _WEIGHTED_DRAWS if left_out else _PUBLIC_DRAWS)
-    log_weight, khat = np.zeros((tasks.num_tasks, public.number)), None
+    log_weight = np.zeros((tasks.num_tasks, public.number))
+    khat = None
     own_messages: Sequence[FloatArray | None] = [None] * tasks.num_tasks
     if left_out:
         sent = as_sent(tasks, shared.release) if sent is None else sent
         log_weight, khat = public.leave_one_out(tasks, sent)
         own_messages = list(sent.T)
 
-    def each(i: int, known: Known) -> OwnEffects:
-        mu, rng = public.mu_at(z[i]), np.random.default_rng([seed, i])
-        own = own_effects(
-            known, public.priors(log_weight[i], mu, own_messages[i]), FromAll(mu, public.alone), kind, total, rng
-        )
+    def of_task(i: int, known: Known) -> OwnEffects:
+        mu = public.mu_at(z[i])
+        rng = np.random.default_rng([seed, i])
+        priors = public.priors(log_weight[i], mu, own_messages[i])
+        effects = own_effects(known, priors, FromAll(mu, public.alone), kind, total, rng)
         if isinstance(tasks, Estimates) or tasks.num_features == len(layout.coefficients):
-            return own
-        # every task's own intercept, beside slopes in units of its own rows
-        return with_own_intercept(own, *tasks.rows_of(i), np.random.default_rng([seed, i, 1]))
+            return effects
+        # slopes are in units of the task's own rows, and the intercept is not released
+        return with_own_intercept(effects, *tasks.rows_of(i), np.random.default_rng([seed, i, 1]))
 
-    kept, owners = _gathered(starmap(each, enumerate(known_of(tasks, layout))), tasks.num_tasks, (chains, draws))
+    of_tasks = starmap(of_task, enumerate(known_of(tasks, layout)))
+    joined, owners = _gathered(of_tasks, tasks.num_tasks, (chains, draws))
     constants = _constants(owners, kind, khat)
-    W = np.stack([own.mean for own in owners], axis=1)
+    W = np.stack([owner.mean for owner in owners], axis=1)
     W.setflags(write=False)
-    tree = _tree(tasks, shared, kept, constants)
+    tree = _tree(tasks, shared, joined, constants)
     tree.attrs |= {"seat": OwnerEffects.seat, "own_message": "out" if left_out else "in"}
     seconds = shared.seconds + time.perf_counter() - begin
     rows = None if isinstance(tasks, Estimates) else tasks
@@ -323,7 +340,11 @@ def effect_posteriors(
 
 
 def _covariates(tasks: TaskData | Estimates, shared: SharedEffects, leave_one_out: str, covariates: Any) -> FloatArray:
-    """A one and every task's own covariates, (m, 1 + q). Raises ValueError where they are missing, or of no use."""
+    """Return a one and the covariates of every task, (m, 1 + q).
+
+    Raises:
+        ValueError: covariates are missing, or the release has none.
+    """
     layout = shared.layout
     if covariates is None:
         return layout.z_of(tasks.tasks)
@@ -338,36 +359,37 @@ def _covariates(tasks: TaskData | Estimates, shared: SharedEffects, leave_one_ou
 
 
 def _gathered(owners: Iterable[OwnEffects], number: int, shape: tuple[int, int]) -> tuple[Draws, list[OwnEffects]]:
-    """Draws (chain, draw, ..., task) of all owners by name, and the owners without theirs."""
-    kept: Draws = {}
-    others = []
-    for i, own in enumerate(owners):  # into their place, one after another: a list of them takes as much again
-        for name in own.draws:
+    """Return draws (chain, draw, ..., task) of all owners by name, and the owners without their draws."""
+    joined: Draws = {}
+    without_draws = []
+    # draws are written to their place one owner after another, so that they are never in memory twice
+    for i, owner in enumerate(owners):
+        for name in owner.draws:
             if i == 0:
-                kept[name] = np.empty((*own.draws[name].shape, number))
-            kept[name][..., i] = own.draws[name]
-        others.append(replace(own, draws={}))
-    return {name: values.reshape(*shape, *values.shape[1:]) for name, values in kept.items()}, others
+                joined[name] = np.empty((*owner.draws[name].shape, number))
+            joined[name][..., i] = owner.draws[name]
+        without_draws.append(replace(owner, draws={}))
+    return {name: values.reshape(*shape, *values.shape[1:]) for name, values in joined.items()}, without_draws
 
 
 def _constants(owners: Sequence[OwnEffects], kind: Likelihood, khat: FloatArray | None) -> dict[str, Any]:
-    """Return the numbers of every task that are no draws, (task,)."""
+    """Return the numbers of every task that are not draws, (..., task)."""
     constants: dict[str, Any] = {
-        "apart": np.array([own.apart for own in owners]),
-        "offset_mean": np.array([own.offset for own in owners]),
-        "unit": np.stack([own.unit for own in owners], axis=1),
+        "apart": np.array([owner.apart for owner in owners]),
+        "offset_mean": np.array([owner.offset for owner in owners]),
+        "unit": np.stack([owner.unit for owner in owners], axis=1),
     }
     if khat is not None:
         constants["khat"] = khat
     if not kind.exact:
-        constants["khat_draws"] = np.array([own.khat for own in owners])
+        constants["khat_draws"] = np.array([owner.khat for owner in owners])
     return constants
 
 
 def check_likelihood(
     likelihood: str | Likelihood | None, tasks: TaskData | Estimates, outcome: str = "number"
 ) -> Likelihood:
-    """The likelihood of targets with an outcome, that of the reference. Raises ValueError for one of another outcome."""
+    """Return the likelihood of targets with the reference's outcome. Raises ValueError for one of another outcome."""
     if isinstance(tasks, Estimates):
         if likelihood is not None and not isinstance(likelihood, OfEstimates):
             raise ValueError(f"likelihood: expected none with estimates, which have theirs, got {likelihood!s}")
@@ -389,25 +411,32 @@ def check_likelihood(
 
 
 class _Public:
-    """The draws of the public posterior that owners average over."""
+    """Draws of the public posterior that owners average over."""
 
     def __init__(self, shared: SharedEffects, number: int) -> None:
         self.shared = shared
-        mu, Omega = shared.draws("mu"), shared.draws("Omega")
+        mu = shared.draws("mu")
+        Omega = shared.draws("Omega")
         self.pick = np.linspace(0, len(mu) - 1, min(number, len(mu))).astype(int)
-        self.mu, self.Omega = mu[self.pick], Omega[self.pick]
+        self.mu = mu[self.pick]
+        self.Omega = Omega[self.pick]
         self.slopes = None if shared.layout.covariates is None else shared.draws("slopes")[self.pick]
         self.seen = observed_effects(shared.release, shared.prior)
         self.determined = (1 / (1 + np.exp(-shared.draws("determined")))).mean(axis=0)
         d = mu.shape[1]
         values, U = np.linalg.eigh((mu[:, :, None] * mu[:, None] + Omega).mean(axis=0))
         shapes = [(U * (values**p / (values**p).mean())) @ U.T for p in _POWERS]
-        even = np.full(len(shapes), np.log(APART / len(shapes)))
+        equal_weights = np.full(len(shapes), np.log(APART / len(shapes)))
         scales = APART_SCALES / d
+        #: Prior of a task that is unrelated to the average.
         self.apart = EffectsPriors(
-            even, np.zeros((len(shapes), d)), np.array(shapes), scales, np.full(len(scales), -np.log(len(scales)))
+            equal_weights,
+            np.zeros((len(shapes), d)),
+            np.array(shapes),
+            scales,
+            np.full(len(scales), -np.log(len(scales))),
         )
-        #: Of a task alone: effects of any size, all alike.
+        #: Prior of a task without other tasks: independent effects of any size.
         self.alone = self.apart._replace(log_weight=np.zeros(1), mean=np.zeros((1, d)), covariance=np.eye(d)[None])
 
     @property
@@ -415,7 +444,7 @@ class _Public:
         return len(self.pick)
 
     def mu_at(self, z: FloatArray) -> FloatArray:
-        """Draws of the average effects of tasks with covariates z (1 + q,), a one first, (S, d)."""
+        """Return draws of the average effects, (S, d), of tasks with covariates z (1 + q,), of which the first is a one."""
         return self.mu if self.slopes is None else self.mu + self.slopes @ z[1:]
 
     def priors(
@@ -426,26 +455,27 @@ class _Public:
         Args:
             log_weight: of the public draws, (S,).
             mu: their average effects, (S, d).
-            own_message: what is left out of the release, (D,).
+            own_message: the owner's message, which is taken out of the release, (D,).
         """
-        weight, Omega = np.exp(log_weight - log_weight.max()), self.Omega
+        weight = np.exp(log_weight - log_weight.max())
+        Omega = self.Omega
         visible = visible_shape(self.seen, self.determined, own_message)
         halves = weight[::2].sum(), weight[1::2].sum()
-        if visible is not None and min(halves) > 0:  # every second draw has this shape
+        if visible is not None and min(halves) > 0:  # every second draw gets the visible shape, and keeps its size
             Omega = Omega.copy()
             Omega[1::2] = visible.shape * np.trace(Omega[1::2], axis1=1, axis2=2)[:, None, None]
             weight[::2] *= (1 - visible.share) / halves[0]
             weight[1::2] *= visible.share / halves[1]
-        with np.errstate(divide="ignore"):  # a draw may weigh nothing
-            together = np.log((1 - APART) * weight / weight.sum())
-        return EffectsPriors(together, mu, Omega, SCALES, np.log(SCALE_WEIGHTS)), self.apart
+        with np.errstate(divide="ignore"):  # the weight of a draw may be zero
+            related = np.log((1 - APART) * weight / weight.sum())
+        return EffectsPriors(related, mu, Omega, SCALES, np.log(SCALE_WEIGHTS)), self.apart
 
     def leave_one_out(
         self, tasks: TaskData | Estimates, sent: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Log weights (m, S) of the draws for owners who leave their own messages out, and the Pareto k of each (m,).
+        """Return log weights (m, S) of the draws for owners who leave their messages out, and their Pareto k (m,).
 
-        Messages, (D, m), are those of these rows unless others were sent.
+        Messages, (D, m), are computed from the rows unless they are given as ``sent``.
         """
         check_not_forked()
         release = self.shared.release
@@ -453,40 +483,42 @@ class _Public:
         seen = self.seen
         law = (self.mu, self.Omega, Accuracy(*(self.shared.draws(name)[self.pick] for name in ACCURACY)), self.slopes)
         with jax.enable_x64(True):
-            whole_release = _log_likelihoods(seen, law)
+            of_release = _log_likelihoods(seen, law)
             ratios = []
-            for v, groups in zip(sent.T, _without_own(tasks, self.shared.layout, seen), strict=True):
-                rest = seen._replace(
+            for v, groups in zip(sent.T, _groups_without_task(tasks, self.shared.layout, seen), strict=True):
+                without_task = seen._replace(
                     sigma=np.asarray(seen.sigma) - np.outer(v, v), num_tasks=release.num_tasks - 1.0, covariates=groups
                 )
-                ratios.append(np.asarray(_log_likelihoods(rest, law) - whole_release))
+                ratios.append(np.asarray(_log_likelihoods(without_task, law) - of_release))
         weight, khat = smoothed(np.array(ratios))
         with np.errstate(divide="ignore"):
             return np.log(weight), khat
 
 
-def _without_own(
+def _groups_without_task(
     tasks: TaskData | Estimates, layout: EffectsLayout, seen: EffectsRelease
 ) -> list[CovariateGroups | None]:
-    """The groups of a release's tasks by covariates, without each of these tasks in turn."""
+    """Return, for every task, the groups by covariates of the other tasks in the release."""
     if layout.covariates is None or seen.covariates is None:
         return [None] * tasks.num_tasks
-    groups, known = grouped(layout.z), list(layout.covariates.tasks)
-    own = [groups.members[known.index(label_text(task))] for task in tasks.tasks]
-    return [seen.covariates._replace(counts=groups.counts - (np.arange(len(groups.counts)) == g)) for g in own]
+    groups = grouped(layout.z)
+    names = list(layout.covariates.tasks)
+    of_tasks = [groups.members[names.index(label_text(task))] for task in tasks.tasks]
+    return [seen.covariates._replace(counts=groups.counts - (np.arange(len(groups.counts)) == g)) for g in of_tasks]
 
 
 @jax.jit
 def _log_likelihoods(
     release: EffectsRelease, law: tuple[FloatArray, FloatArray, Accuracy, FloatArray | None]
 ) -> jax.Array:
-    """Compute the log likelihood of every draw of mu, Omega, accuracy and slopes, (S,)."""
+    """Return the log likelihoods of draws of mu, Omega, accuracy and slopes, (S,)."""
     out: jax.Array = jax.lax.map(lambda draw: log_likelihood(release, *draw), law)
     return out
 
 
 def _tree(tasks: TaskData | Estimates, shared: SharedEffects, draws: Draws, constants: dict[str, Any]) -> xr.DataTree:
-    import arviz_base as az  # with xarray and pandas, nearly a second to import
+    """Return the tree of :meth:`OwnerEffects.to_arviz`, without pointwise groups."""
+    import arviz_base as az  # imported here because it takes nearly a second, with xarray and pandas
 
     public = shared.to_arviz()
     dims = {name: ["feature", "task"] for name in ("W", "effect", "alone", "difference")}

@@ -9,7 +9,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Likelihood
-from mpmtl_prob.inference.owner.methods import Found, Whole, plug_in, raised_shapes
+from mpmtl_prob.inference.owner.methods import Results, ResultsByTurns, plug_in, raised_shapes
 from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.privacy.guarantee import Guarantee
@@ -21,9 +21,10 @@ from mpmtl_prob.sampling.runs import raise_on_interrupt
 
 
 def leave_one_out(release: Release, message: FloatArray) -> Release:
-    """The release as if one task had not sent its message: Sigma - w~ w~' by m - 1 tasks, which has exactly that law.
+    """Return the release without one task's message: Sigma - w~ w~' of m - 1 tasks.
 
-    Only the owner can compute it, who knows w~ (d,); what follows from it is its own.
+    It has exactly the distribution of a release to which the task has not sent anything. Only the owner, who knows w~ (d,),
+    can compute it, and the result is as private as the message.
 
     Raises:
         ValueError: a release of several rounds, or of one task, or a message that cannot be in it.
@@ -32,11 +33,11 @@ def leave_one_out(release: Release, message: FloatArray) -> Release:
         raise ValueError(f"release: expected one round, whose message the owner can recompute, got {release.rounds}")
     if release.num_tasks == 1:
         raise ValueError("release: expected more tasks than the one whose message is left out")
-    rest = release.sigma[0] - np.outer(message, message)
-    if release.mechanisms[0].positive_definite and np.linalg.eigvalsh(rest)[0] <= 0:
+    sigma = release.sigma[0] - np.outer(message, message)
+    if release.mechanisms[0].positive_definite and np.linalg.eigvalsh(sigma)[0] <= 0:
         raise ValueError("message: expected the message behind the release; without it Sigma is not positive definite")
     return Release(
-        sigma=rest[None],
+        sigma=sigma[None],
         mechanisms=release.mechanisms,
         num_tasks=release.num_tasks - 1,
         features=release.features,
@@ -52,7 +53,7 @@ def leave_one_out(release: Release, message: FloatArray) -> Release:
 
 
 def as_sent(tasks: TaskData | Estimates, release: Release) -> FloatArray:
-    """The messages of these tasks that a release of one round holds, (d, m), to the last bit."""
+    """Return the tasks' messages as a release of one round has them, (d, m), to the last bit."""
     W = messages(tasks, release.scaling)[0] if release.effects is None else effect_messages(tasks, release.effects)
     K = release.mechanisms[0].clip
     W = unit_columns(W) if release.message in OF_LENGTH_ONE else clipped(W, K)
@@ -70,27 +71,27 @@ def leave_one_out_posteriors(
     likelihood: Likelihood = GAUSSIAN,
     *,
     exactly: bool = True,
-) -> Found:
-    """Return plug-in posteriors that count an owner's rows once: each from the release without its own message.
+) -> Results:
+    """Return plug-in posteriors that count an owner's rows once, each given the release without the owner's message.
 
-    Exactly, with chains for every owner, or nearly, by :meth:`SharedPosterior.leave_one_out` and no chains but those of
-    ``shared``.
+    With ``exactly`` new chains are run for every owner. Otherwise draws of ``shared`` are corrected by
+    :meth:`SharedPosterior.leave_one_out`.
     """
-    own = as_sent(tasks, shared.release)
+    sent = as_sent(tasks, shared.release)
 
-    def read(i: int) -> SharedPosterior | CovarianceDraws:
+    def without(i: int) -> SharedPosterior | CovarianceDraws:
         if not exactly:
-            return shared.leave_one_out(own[:, i])
+            return shared.leave_one_out(sent[:, i])
         with raise_on_interrupt():
-            rest = leave_one_out(shared.release, own[:, i])
-            reread = shared_covariance(rest, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
-            assert isinstance(reread, SharedPosterior)
-            return reread
+            others = leave_one_out(shared.release, sent[:, i])
+            posterior = shared_covariance(others, structure=shared.structure, chains=2, seed=seed, progress_bar=False)
+            assert isinstance(posterior, SharedPosterior)
+            return posterior
 
-    whole = Whole(tasks.num_tasks)
+    results = ResultsByTurns(tasks.num_tasks)
     for i in tqdm(range(tasks.num_tasks), desc="owners", disable=not progress_bar, delay=1):
         one = tasks.take([i])
         S = None if scale is None else scale[i : i + 1]
-        omegas, prior = raised_shapes(read(i), power, likelihood)
-        whole.put(slice(i, i + 1), plug_in(one, omegas, prior, S, num_draws, seed + i, likelihood))
-    return whole.found
+        omegas, prior = raised_shapes(without(i), power, likelihood)
+        results.put(slice(i, i + 1), plug_in(one, omegas, prior, S, num_draws, seed + i, likelihood))
+    return results.all

@@ -1,4 +1,4 @@
-"""Likelihoods of owners' targets: numbers with normal errors, two labels, or a user's own :class:`Likelihood`."""
+"""Likelihoods of owners' targets: numbers, labels, counts, or a user's own :class:`Likelihood`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from mpmtl_prob.single_task.families import (
 
 
 class Posteriors(Protocol):
-    """All tasks' posteriors given one Omega: exact, or with the ratios that make them so."""
+    """Posteriors of all tasks given one Omega: exact, or approximate with density ratios that correct them."""
 
     @property
     def mean(self) -> FloatArray:
@@ -54,23 +54,24 @@ class Posteriors(Protocol):
         ...
 
     def sample(self, rng: np.random.Generator, num_samples: int) -> Draws:
-        """Independent draws by name, (S, ..., m), ``W`` (S, d, m) among them; ``log_ratio`` where they are approximate.
+        """Return independent draws by name, (S, ..., m), among them ``W`` (S, d, m), and ``log_ratio`` if approximate.
 
-        ``log_ratio`` and ``centre`` are as :func:`mpmtl_prob.sampling.importance.resampled` has them. Of many tasks a few are
-        asked for at a time: streams that are spawned from ``rng``, one for every task, are then as among all of them.
+        ``log_ratio`` and ``centre`` are defined in :func:`mpmtl_prob.sampling.importance.resampled`. With many tasks, a few
+        of them are sampled at a time. Streams that are spawned from ``rng``, one for every task, are then the same as if all
+        tasks were sampled at once.
         """
         ...
 
 
 class Jointly(NamedTuple):
-    """One owner's model together with the public one, for method "joint".
+    """Model of one owner and the release together, for method "joint".
 
     Attributes:
         model: a NumPyro model of an Observed release, X (n, d), y (n,), mask (n,) and scale (d,), with the sites of
             :func:`mpmtl_prob.models.shared_covariance.full` and the deterministic ``w`` (d,).
         start: unconstrained values of its other sites.
-        kept: names of what is kept beside ``w``.
-        unit: of targets that are numbers: the model meets targets in it, and w and sigma are multiplied by it afterwards.
+        kept: names of the sites that are stored in addition to ``w``.
+        unit: unit of targets that are numbers: the model gets targets in it, and its w and sigma are multiplied by it.
     """
 
     model: Callable[..., None]
@@ -80,16 +81,16 @@ class Jointly(NamedTuple):
 
 
 class Likelihood(ABC):
-    """The law of a task's targets given its weights, with the priors of its own scales.
+    """Distribution of a task's targets given its weights, with priors of its scales.
 
-    ``name``, :meth:`posteriors` and :meth:`predict` are enough.
+    A subclass needs ``name``, :meth:`posteriors` and :meth:`predict`.
 
     Attributes:
-        name: in tables and files.
-        exact: the draws of :meth:`posteriors` are the posterior's own. If not, their ``log_ratio`` makes them so.
-        intercept: tasks may have one; omega and scale are then of the other features.
-        nodes: of the grid over the power of Omega, for each of which :meth:`posteriors` is called.
-        families: laws of targets given their linear predictors, by which a mixed model takes those that are no numbers.
+        name: its name in tables and files.
+        exact: whether :meth:`posteriors` draws from the exact posterior. Otherwise draws are corrected by ``log_ratio``.
+        intercept: whether tasks may have an intercept; omega and scale are then of the other features.
+        nodes: number of nodes of the grid over the power of Omega, for each of which :meth:`posteriors` is called.
+        families: distributions of targets given their linear predictors, for labels and counts in a mixed model.
     """
 
     name: ClassVar[str]
@@ -103,38 +104,42 @@ class Likelihood(ABC):
         accept_former_methods(cls, given="posteriors")
 
     def check(self, tasks: TaskData) -> None:
-        """Raises ValueError for tasks whose targets cannot be meant, or with an intercept that it does not know."""
+        """Check that the likelihood suits the targets, and an intercept if there is one.
+
+        Raises:
+            ValueError: it does not.
+        """
         if tasks.intercept and not self.intercept:
             raise ValueError(f"likelihood: {self.name!r} knows no intercept; take tasks without")
 
     @abstractmethod
     def posteriors(self, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None) -> Posteriors:
-        """All tasks' posteriors given the shape of the shared covariance.
+        """Return all tasks' posteriors given the shape of the shared covariance.
 
-        Each may depend on its own rows alone, in every bit.
+        A task's posterior must depend on its own rows alone, in every bit.
 
         Args:
             tasks: the rows.
-            omega: of ``v = w / scale``, up to a factor, (d, d); default the identity.
-            scale: by task, (m, d); default 1.
+            omega: covariance of ``v = w / scale``, up to a factor, (d, d); default: the identity.
+            scale: by task, (m, d); default: 1.
         """
 
     @abstractmethod
     def predict(
         self, tasks: TaskData, W: FloatArray, draws: Mapping[str, FloatArray], pick: NDArray[np.int64], seed: int
     ) -> Prediction:
-        """The posterior predictive of rows.
+        """Return the posterior predictive distribution of rows.
 
         Args:
             tasks: the rows.
             W: posterior mean of the weights, (d, m).
-            draws: all of them by name, (S, ..., m).
-            pick: which of them intervals come from.
-            seed: of what is drawn beside.
+            draws: all draws by name, (S, ..., m).
+            pick: indices of the draws from which intervals are computed.
+            seed: seed of the targets' random errors.
         """
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly | None:
-        """The model of method "joint" for an owner with these rows (n, d) and targets; None where there is none."""
+        """Return the model of method "joint" for an owner with rows (n, d) and targets (n,); None where there is none."""
         return None
 
     def pointwise(
@@ -145,16 +150,16 @@ class Likelihood(ABC):
         draws: Mapping[str, FloatArray],
         rng: np.random.Generator,
     ) -> tuple[FloatArray, FloatArray] | None:
-        """Return log densities of one task's targets under every draw, and targets drawn anew, (S, n) each.
+        """Return log densities of one task's targets under every draw, and new targets, (S, n) each; None if unknown.
 
-        ArviZ compares models by the one and checks them by the other. None where it is not known.
+        ArviZ compares models by the densities, and checks them by the new targets.
 
         Args:
             tasks: the rows.
-            own: which of them, n.
+            own: places of some of the task's rows, n.
             predictor: x'w of every draw and row, (S, n).
-            draws: of the task's other quantities by name, such as ``sigma``, (S,).
-            rng: of what is drawn.
+            draws: draws of the task's other quantities by name, such as ``sigma``, (S,).
+            rng: generator of the new targets.
         """
         return None
 
@@ -164,15 +169,15 @@ class Likelihood(ABC):
 
 @dataclass(frozen=True)
 class NormalErrors(Likelihood):
-    """Numbers: ``y ~ N(X w, sigma^2)``, sigma unknown. In closed form: :mod:`mpmtl_prob.single_task.conjugate`.
+    """Normal errors: ``y ~ N(X w, sigma^2)`` with an unknown sigma, in closed form (:mod:`mpmtl_prob.single_task.conjugate`).
 
     Attributes:
-        snr: what is publicly known of a task's signal-to-noise ratio, the variance of X w over sigma^2 (with an intercept, of
-            its slopes' part): where features explain a share R^2 of the variance, R^2 / (1 - R^2). Default: next to nothing.
-            Who reads it off the rows of all tasks tells every owner something of the others.
+        snr: public prior of a task's signal-to-noise ratio, the variance of X w over sigma^2 (with an intercept, that of its
+            slopes' part). If features explain a share R^2 of the variance, it is R^2 / (1 - R^2). Default: a very wide prior.
+            A prior that is estimated from the rows of all tasks would reveal something about them to every owner.
 
     Raises:
-        ValueError: what is no :class:`SnrPrior`, or has a median or a sd that is not positive.
+        ValueError: an argument that is not a :class:`SnrPrior`, or one with a median or sd that is not positive.
     """
 
     snr: conjugate.SnrPrior | None = None
@@ -222,9 +227,9 @@ class NormalErrors(Likelihood):
 
 
 class StudentTErrors(Likelihood):
-    """Numbers, some of which are far off: ``y = X w + sigma e``, e of Student's t with four degrees of freedom.
+    """Student's t errors, for outliers: ``y = X w + sigma e``, e of Student's t with four degrees of freedom.
 
-    Nearly normal given what every row counts: :mod:`mpmtl_prob.single_task.student`.
+    The posterior is nearly normal given weights of the rows (:mod:`mpmtl_prob.single_task.student`).
     """
 
     name = "student_t"
@@ -252,18 +257,21 @@ class StudentTErrors(Likelihood):
     ) -> tuple[FloatArray, FloatArray]:
         size = _error_size(tasks, own, draws)
         z = (tasks.targets[own] - predictor) / size
-        density = np.log(3 / 8) - 2.5 * np.log1p(z**2 / 4) - np.log(size)  # of four degrees of freedom
+        density = np.log(3 / 8) - 2.5 * np.log1p(z**2 / 4) - np.log(size)  # Student's t with four degrees of freedom
         return density, predictor + size * _student_errors(rng, predictor.shape)
 
 
 class BernoulliLabels(Likelihood):
-    """Labels -1 and 1: ``P(y = 1) = 1 / (1 + exp(-X w))``. Nearly normal: :mod:`mpmtl_prob.single_task.laplace`."""
+    """Labels -1 and 1: ``P(y = 1) = 1 / (1 + exp(-X w))``.
+
+    The posterior is approximated by a normal one (:mod:`mpmtl_prob.single_task.laplace`).
+    """
 
     name = "bernoulli"
     exact = False
     intercept = True
     families = BERNOULLI
-    nodes = 3  # a binary task costs a hundred times one with a closed form
+    nodes = 3  # a hundred times the cost of normal errors
 
     def check(self, tasks: TaskData) -> None:
         super().check(tasks)
@@ -279,8 +287,8 @@ class BernoulliLabels(Likelihood):
         means = np.empty(tasks.num_rows)
         for i in range(tasks.num_tasks):
             w = draws["W"][:, :, i]
-            for own in row_blocks(tasks.offsets, i, len(w)):
-                means[own] = expit(w @ tasks.rows[own].T).mean(axis=0)
+            for rows in row_blocks(tasks.offsets, i, len(w)):
+                means[rows] = expit(w @ tasks.rows[rows].T).mean(axis=0)
         drawn = _Probabilities(tasks, draws["W"], pick)
         return Prediction(
             means=means, offsets=tasks.offsets, tasks=tasks.tasks, quantity="probability", row_draws=drawn
@@ -298,15 +306,15 @@ class BernoulliLabels(Likelihood):
         draws: Mapping[str, FloatArray],
         rng: np.random.Generator,
     ) -> tuple[FloatArray, FloatArray]:
-        happened, law = np.where(tasks.targets[own] > 0, 1.0, 0.0), BERNOULLI.laws[0]
-        density = law.log_density(happened, predictor) * _of_rows(tasks.weights, own)
-        other = 0.0 if (tasks.targets == 0).any() else -1.0  # mixed models take 0 and 1 as well
-        return density, np.where(rng.random(predictor.shape) < expit(predictor), 1.0, other)
+        events = np.where(tasks.targets[own] > 0, 1.0, 0.0)
+        density = BERNOULLI.laws[0].log_density(events, predictor) * _of_rows(tasks.weights, own)
+        no_event = 0.0 if (tasks.targets == 0).any() else -1.0  # labels of mixed models may be 0 and 1 too
+        return density, np.where(rng.random(predictor.shape) < expit(predictor), 1.0, no_event)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Probabilities:
-    """Draws of every row's probability, by some of the draws W (S, d, m)."""
+    """Draws of every row's probability, from some of the draws W (S, d, m)."""
 
     tasks: TaskData
     W: FloatArray
@@ -317,21 +325,22 @@ class _Probabilities:
 
     def blocks(self, i: int) -> Iterator[Block]:
         w = self.W[self.pick, :, i]
-        for own in row_blocks(self.tasks.offsets, i, len(w)):
-            found = expit(w @ self.tasks.rows[own].T).astype(np.float32)
-            yield Block(found, np.zeros(found.shape[1]), np.ones(found.shape[1]))
+        for rows in row_blocks(self.tasks.offsets, i, len(w)):
+            probabilities = expit(w @ self.tasks.rows[rows].T).astype(np.float32)
+            n = probabilities.shape[1]
+            yield Block(probabilities, np.zeros(n), np.ones(n))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _InUnits:
-    """Posteriors of targets whose squares are no good doubles, by those of the targets in units of their own, (m,)."""
+    """Posteriors of targets whose squares exceed double precision, from posteriors of targets in other units, (m,)."""
 
     ordinary: Posteriors
     units: FloatArray
 
     @property
     def mean(self) -> FloatArray:
-        with np.errstate(all="ignore"):  # a warning would tell of one task
+        with np.errstate(all="ignore"):  # a warning would tell about one task
             return self.ordinary.mean * self.units
 
     @property
@@ -344,20 +353,20 @@ class _InUnits:
             return {name: value * self.units if name in OF_TARGETS else value for name, value in drawn.items()}
 
 
-#: Draws that are in the targets' units, "w" those of one task.
+#: Names of draws in the targets' units; "w" are the weights of one task.
 OF_TARGETS = ("w", "W", "sigma", "centre")
 
 
-def _in_units(tasks: TaskData, given: Callable[[TaskData], Posteriors]) -> Posteriors:
-    """Return posteriors of numbers of any size: where a task's targets are extreme, by those of targets that are not."""
+def _in_units(tasks: TaskData, posteriors: Callable[[TaskData], Posteriors]) -> Posteriors:
+    """Return posteriors of numbers of any size, in other units where a task's targets are extreme."""
     units = np.array([unit(tasks.rows_of(i)[1]) for i in range(tasks.num_tasks)])
     if (units == 1).all():
-        return given(tasks)
-    return _InUnits(given(replace(tasks, targets=tasks.targets / np.repeat(units, tasks.row_counts))), units)
+        return posteriors(tasks)
+    return _InUnits(posteriors(replace(tasks, targets=tasks.targets / np.repeat(units, tasks.row_counts))), units)
 
 
 def _jointly(model: Callable[..., None], X: FloatArray, y: FloatArray) -> Jointly:
-    """Sample numbers of any size, scaled to about 1, as squares of others may leave single precision."""
+    """Return the joint model of numbers, in a unit in which they are about 1 and squares do not exceed single precision."""
     unit = float(power_above(np.abs(y).max()))
     sigma = np.log((y / unit).std() + 1e-3)
     start = {"log_snr": np.log(conjugate.SNR_MEDIAN), "u": np.zeros(X.shape[1]), "log_sigma": sigma}
@@ -372,21 +381,21 @@ def _numbers(
     seed: int,
     errors: Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.floating[Any]]],
 ) -> Prediction:
-    """X w + sigma e, with errors e of a shape. What is drawn for a task does not depend on the rows of others."""
+    """Predict X w + sigma e, with errors e of a shape. Draws for a task do not depend on the rows of others."""
     means = linear(W, tasks)
     drawn = DrawnNumbers(tasks, means, draws["W"], W, draws["sigma"], pick, seed, errors)
     return Prediction(means=means, offsets=tasks.offsets, tasks=tasks.tasks, row_draws=drawn)
 
 
 def _error_size(tasks: TaskData, own: slice, draws: Mapping[str, FloatArray]) -> FloatArray:
-    """sigma of every draw and row, (S, n): a row's error has variance sigma^2 / weight."""
+    """Return the sd of every row's error under every draw, (S, n), whose square is sigma^2 / weight."""
     size: FloatArray = draws["sigma"][:, None] / np.sqrt(_of_rows(tasks.weights, own))
     return size
 
 
-def _of_rows(given: FloatArray | None, own: slice) -> FloatArray:
-    """Return an exposure or a weight for some rows, (n,), 1 where none was given."""
-    return np.ones(own.stop - own.start) if given is None else given[own]
+def _of_rows(values: FloatArray | None, own: slice) -> FloatArray:
+    """Return exposures or weights of some rows, (n,), which are 1 by default."""
+    return np.ones(own.stop - own.start) if values is None else values[own]
 
 
 def _student_errors(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
@@ -394,7 +403,7 @@ def _student_errors(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatAr
 
 
 class _Counts(Likelihood):
-    """Counts, whose mean is the exposure times exp(X w), in mixed models."""
+    """Counts whose mean is the exposure times exp(X w), in mixed models."""
 
     exact = False
 
@@ -414,8 +423,8 @@ class _Counts(Likelihood):
         means = np.empty(tasks.num_rows)
         for i in range(tasks.num_tasks):
             w = draws["W"][:, :, i]
-            for own in row_blocks(tasks.offsets, i, len(w)):
-                means[own] = exposure[own] * np.exp(w @ tasks.rows[own].T).mean(axis=0)
+            for rows in row_blocks(tasks.offsets, i, len(w)):
+                means[rows] = exposure[rows] * np.exp(w @ tasks.rows[rows].T).mean(axis=0)
         drawn = _DrawnCounts(tasks, exposure, draws["W"], draws["dispersion"], pick, seed)
         return Prediction(means=means, offsets=tasks.offsets, tasks=tasks.tasks, row_draws=drawn)
 
@@ -427,25 +436,26 @@ class _Counts(Likelihood):
         draws: Mapping[str, FloatArray],
         rng: np.random.Generator,
     ) -> tuple[FloatArray, FloatArray]:
-        eta, known = predictor + np.log(_of_rows(tasks.exposure, own)), np.array(DISPERSIONS)
-        # those of the prior: files keep them in single precision, in which a 0 may be less
-        dispersion = known[np.abs(draws["dispersion"][:, None] - known).argmin(axis=1)]
+        eta = predictor + np.log(_of_rows(tasks.exposure, own))
+        possible = np.array(DISPERSIONS)
+        # draws from files are in single precision, so that they are replaced by the nearest value of the prior
+        dispersion = possible[np.abs(draws["dispersion"][:, None] - possible).argmin(axis=1)]
         density = np.empty_like(eta)
-        for value in known:
-            these = dispersion == value
-            density[these] = NegativeBinomial(float(value)).log_density(tasks.targets[own], eta[these])
+        for value in possible:
+            of_value = dispersion == value
+            density[of_value] = NegativeBinomial(float(value)).log_density(tasks.targets[own], eta[of_value])
         return density * _of_rows(tasks.weights, own), _counts(rng, np.exp(eta), dispersion[:, None])
 
 
 class NegativeBinomialCounts(_Counts):
-    """Counts, whose variance is at least their mean: mean + a mean^2, a the task's own, which may be 0."""
+    """Overdispersed counts with variance mean + a mean^2; a, which may be 0, is the task's own."""
 
     name = "negative_binomial"
     families = NEGATIVE_BINOMIAL
 
 
 class PoissonCounts(_Counts):
-    """Counts of events that have nothing to do with each other, whose variance is their mean."""
+    """Counts of independent events, whose variance is their mean."""
 
     name = "poisson"
     families = POISSON
@@ -453,15 +463,15 @@ class PoissonCounts(_Counts):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _DrawnCounts:
-    """Draws of counts, made when they are asked for. A task's own do not depend on the rows of others.
+    """Draws of counts, which are made when they are used. Draws for a task do not depend on the rows of others.
 
     Attributes:
         tasks: the rows.
         exposure: (N,).
         W: draws of the weights, (S, d, m), of which ``pick`` are taken.
         dispersion: draws, (S, m).
-        pick: places of draws.
-        seed: of the counts.
+        pick: indices of draws.
+        seed: seed of the counts.
     """
 
     tasks: TaskData
@@ -475,19 +485,23 @@ class _DrawnCounts:
         return len(self.pick)
 
     def blocks(self, i: int) -> Iterator[Block]:
-        w, a = self.W[self.pick, :, i], np.asarray(self.dispersion[self.pick, i], dtype=np.float64)[:, None]
+        w = self.W[self.pick, :, i]
+        a = np.asarray(self.dispersion[self.pick, i], dtype=np.float64)[:, None]
         rng = stream(self.seed, i)
-        for own in row_blocks(self.tasks.offsets, i, len(w)):
-            rate = self.exposure[own] * np.exp(w @ self.tasks.rows[own].T)
+        for rows in row_blocks(self.tasks.offsets, i, len(w)):
+            rate = self.exposure[rows] * np.exp(w @ self.tasks.rows[rows].T)
             counts = _counts(rng, rate, a).astype(np.float32)
             yield Block(counts, np.zeros(counts.shape[1]), np.ones(counts.shape[1]))
 
 
-_NO_DISPERSION, _LARGEST_RATE = 1e-6, 1e15
+#: Avoids a division by a dispersion of zero, whose counts do not use the result.
+_NO_DISPERSION = 1e-6
+#: Largest rate that NumPy's Poisson generator gets.
+_LARGEST_RATE = 1e15
 
 
 def _counts(rng: np.random.Generator, rate: FloatArray, a: FloatArray) -> FloatArray:
-    """Counts with these means (S, n) and dispersions (S, 1): Poisson's of rates that vary by Gamma's law."""
+    """Draw counts with means (S, n) and dispersions (S, 1): Poisson counts of rates that vary by a Gamma distribution."""
     varied = rate * np.where(a > 0, rng.gamma(1 / np.maximum(a, _NO_DISPERSION), size=rate.shape) * a, 1.0)
     return rng.poisson(np.minimum(varied, _LARGEST_RATE)).astype(np.float64)
 
@@ -499,7 +513,7 @@ NO_TARGETS = (
 
 
 class OfEstimates(Likelihood):
-    """Estimates with known covariances in the place of rows: N(b | beta, V), of which nothing follows about targets."""
+    """Estimates b with known covariances instead of rows: N(b | beta, V), from which targets cannot be predicted."""
 
     name = "estimate"
 
@@ -518,49 +532,50 @@ class OfEstimates(Likelihood):
 OF_ESTIMATES = OfEstimates()
 GAUSSIAN = NormalErrors()
 LIKELIHOODS: dict[str, Likelihood] = {
-    each.name: each
-    for each in (GAUSSIAN, StudentTErrors(), BernoulliLabels(), NegativeBinomialCounts(), PoissonCounts())
+    likelihood.name: likelihood
+    for likelihood in (GAUSSIAN, StudentTErrors(), BernoulliLabels(), NegativeBinomialCounts(), PoissonCounts())
 }
 
 
 def posteriors_given(
     likelihood: Likelihood, tasks: TaskData, omega: FloatArray | None, scale: FloatArray | None
 ) -> Posteriors:
-    """Return what a likelihood gives. Raises ValueError for a user's that gives something else than :class:`Posteriors`."""
-    found = likelihood.posteriors(tasks, omega, scale)
-    protocols.implements("likelihood.posteriors(...)", found, Posteriors)
-    return found
+    """Return a likelihood's posteriors. Raises ValueError unless a user's likelihood returns :class:`Posteriors`."""
+    posteriors = likelihood.posteriors(tasks, omega, scale)
+    protocols.implements("likelihood.posteriors(...)", posteriors, Posteriors)
+    return posteriors
 
 
 def likelihood_of(likelihood: str | Likelihood | None, tasks: TaskData) -> Likelihood:
-    """The likelihood that a user means. None means "gaussian", but where every target is -1 or 1 it has to be said.
+    """Return the likelihood of tasks' targets; None is "gaussian", unless every target is -1 or 1.
 
     Raises:
-        ValueError: an unknown name, "bernoulli" with other targets than -1 and 1, or none with these; tasks with an
-            intercept that it does not know.
+        ValueError: an unknown name, "bernoulli" with other targets than -1 and 1, None with these; tasks with an intercept
+            for a likelihood without.
     """
     if likelihood is None and are_labels(tasks):
         raise ValueError(
             "likelihood: all targets are -1 or 1; give likelihood='bernoulli' if these are two labels, 'gaussian' if "
             "they are numbers (--likelihood on the command line)"
         )
-    found = GAUSSIAN if likelihood is None else named(likelihood)
-    found.check(tasks)
-    return found
+    chosen = GAUSSIAN if likelihood is None else named(likelihood)
+    chosen.check(tasks)
+    return chosen
 
 
 def named(likelihood: str | Likelihood) -> Likelihood:
-    """The likelihood of a name, or a user's own. Raises ValueError for what is neither."""
-    found: Likelihood = protocols.named("likelihood", likelihood, LIKELIHOODS, Likelihood)
-    return found
+    """Return the likelihood with a name, or a user's own. Raises ValueError for neither."""
+    chosen: Likelihood = protocols.named("likelihood", likelihood, LIKELIHOODS, Likelihood)
+    return chosen
 
 
 def stored(name: str) -> Likelihood:
-    """The likelihood that a file names, also of estimates, which nobody can ask for. Raises ValueError for no name."""
+    """Return the likelihood with a name from a file, which may be that of estimates. Raises ValueError for another name."""
     return OF_ESTIMATES if name == OF_ESTIMATES.name else named(name)
 
 
 def are_labels(tasks: TaskData) -> bool:
+    """Return whether all targets are -1 or 1."""
     y = tasks.targets
     return bool(np.all((y == 1) | (y == -1)))
 

@@ -1,4 +1,4 @@
-"""Base class of owners' posteriors, whatever the messages were: a column per task, a tree of draws, and files."""
+"""Base class of owners' posteriors for messages of all kinds: a column per task, a tree of draws, and files."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from mpmtl_prob.sampling.stored import packed_parts, unpacked
 if TYPE_CHECKING:
     import xarray as xr
 
-#: What the file of a public posterior says of it, and where that stands in the file of owners' posteriors.
+#: From attributes in the file of a public posterior to their names in the file of owners' posteriors.
 _OF_SHARED = {"seconds": "shared_seconds"} | {name: name for name in ("structure", "prior", "sampler", "weights")}
 _OF_OWNERS = ("seconds", "likelihood")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnerPosterior[P: PublicPosterior[Any]]:
-    """The posterior of every task. Column i of W belongs to the owner of task i.
+    """Posterior of every task. Column i of W belongs to the owner of task i.
 
     Attributes:
         shared: the public posterior that the owners used.
         W: posterior mean, (d, m).
         seconds: wall-clock time, that of the public posterior included.
         likelihood: of the targets.
-        tasks: names of W's columns; as strings where they were loaded.
-        features: names of W's rows, likewise.
+        tasks: names of W's columns; strings after loading from a file.
+        features: names of W's rows; strings after loading from a file.
     """
 
     shared: P
@@ -50,12 +50,14 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
     likelihood: Likelihood
     tasks: tuple[Hashable, ...]
     features: tuple[Hashable, ...]
-    _rows: TaskData | None = None  # of the fit, in memory alone: no file and no pickle has them
+    _rows: TaskData | None = None  # rows of the fit, which no file and no pickle has
 
     seat = "owner"
-    #: What a file of it is called in errors; groups of its own that are packed; and what a notebook calls rows of W.
-    _held: ClassVar[str]
+    #: Name of its files' contents in errors.
+    _contents: ClassVar[str]
+    #: Groups of draws and targets that a file stores packed.
     _packed: ClassVar[tuple[str, ...]] = ("posterior",)
+    #: Name of the rows of W in a notebook.
     _rows_are: ClassVar[str]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -63,18 +65,19 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the release, which is all that the owners learn of each other."""
+        """Guarantee of the release, which is all that owners learn about each other."""
         return self.shared.guarantee
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
-        """The posterior of what tasks share, from the public posterior: that of its ``subspace``."""
+        """Return the posterior of the subspace that tasks share, which is that of the public posterior."""
         return self.shared.subspace(rank, reference)
 
     def _with_rows(self, tasks: TaskData | None, pointwise: bool) -> xr.DataTree:
-        """A copy of the tree, with what it says of every row of these tasks, or else of those of the fit."""
+        """Return a copy of the tree with a number per row of these tasks, by default of those of the fit."""
         import xarray as xr
 
-        tree, rows = self._tree.copy(deep=True), self._rows if tasks is None else tasks
+        tree = self._tree.copy(deep=True)
+        rows = self._rows if tasks is None else tasks
         if not pointwise or rows is None:
             return tree
         rows, draws = self._of_rows(rows)
@@ -88,27 +91,28 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
         return tree
 
     def _of_rows(self, tasks: TaskData) -> tuple[TaskData, dict[str, FloatArray]]:
-        """Rows of tasks of the fit, found by name, and all draws of theirs, (S, ..., m), that targets are drawn by."""
+        """Match tasks with those of the fit by name; return rows, and the draws by which targets are drawn, (S, ..., m)."""
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a NetCDF file, of which :meth:`load` makes equal posteriors.
+        """Write everything to a NetCDF file, from which :meth:`load` makes equal posteriors.
 
-        Means are kept as they are, draws in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
-
-        It holds what owners computed from their rows, and is for its owner alone (mode 0600).
+        Means are stored in double precision, and draws in single precision around their medians
+        (:mod:`mpmtl_prob.sampling.stored`). The file depends on owners' rows, so that only its owner may read it (mode 0600).
         """
-        tree, public = self._tree.copy(), self.shared.as_stored()
+        tree = self._tree.copy()
+        public = self.shared.as_stored()
         tree["constant_data"] = tree["constant_data"].to_dataset().assign(mean=(("feature", "task"), self.W))
-        own = {group: tree[group].to_dataset() for group in self._packed}
-        for group, whole in own.items():
-            tree[group].dataset = whole.drop_vars(list(whole.data_vars))
+        to_pack = {group: tree[group].to_dataset() for group in self._packed}
+        for group, contents in to_pack.items():
+            tree[group].dataset = contents.drop_vars(list(contents.data_vars))
         tree["shared"].dataset = public["posterior"].to_dataset()
-        for group in public.children.keys() - {"posterior", "release"}:
-            tree[f"shared/{group}"] = public[group]
+        for group in public.children:
+            if group not in ("posterior", "release"):
+                tree[f"shared/{group}"] = public[group]
         tree.attrs |= {"seconds": self.seconds, "likelihood": self.likelihood.name}
         tree.attrs |= {_OF_SHARED[name]: public.attrs[name] for name in _OF_SHARED.keys() & public.attrs.keys()}
-        parts = ((group, *part) for group, whole in own.items() for part in packed_parts(whole))
+        parts = ((group, *part) for group, contents in to_pack.items() for part in packed_parts(contents))
         write_netcdf(tree, path, private=True, parts=parts)
 
     @classmethod
@@ -118,20 +122,22 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
         shared_of: Callable[[xr.DataTree], P],
         likelihood: Likelihood | None = None,
     ) -> Self:
-        """The posteriors of a file, whose public one ``shared_of`` makes of a tree."""
-        import xarray as xr  # with pandas, nearly a second to import
+        """Read posteriors from a file; ``shared_of`` makes the public posterior from its part of the tree."""
+        import xarray as xr  # imported here because it takes nearly a second, with pandas
 
-        with holding(cls._held, path), opened_tree(path) as tree:
-            draws = unpacked(tree["posterior"].to_dataset())  # a few at a time: they lie in the file in half their size
+        with holding(cls._contents, path), opened_tree(path) as tree:
+            # draws are read a few at a time before the rest, so that they are never in memory in both precisions
+            draws = unpacked(tree["posterior"].to_dataset())
             tree["posterior"].dataset = draws.drop_vars(list(draws.data_vars))
             tree.load()
-            attributes, constants = dict(tree.attrs), tree["constant_data"].to_dataset()
+            attributes = dict(tree.attrs)
+            constants = tree["constant_data"].to_dataset()
             public = xr.DataTree.from_dict(
                 {name: group.to_dataset() for name, group in tree["shared"].children.items()}
                 | {"posterior": tree["shared"].to_dataset(), "release": tree["release"].to_dataset()}
             )
             public.attrs |= {name: attributes.pop(there) for name, there in _OF_SHARED.items() if there in attributes}
-            seconds, name = (attributes.pop(each) for each in _OF_OWNERS)
+            seconds, name = (attributes.pop(attribute) for attribute in _OF_OWNERS)
             if likelihood is not None and likelihood.name != name:
                 raise ValueError(f"likelihood: expected {name!r} as in the file, got {likelihood.name!r}")
             shared = shared_of(public)
@@ -139,10 +145,11 @@ class OwnerPosterior[P: PublicPosterior[Any]]:
             tasks, features = (tuple(tree["posterior"].coords[k].values.tolist()) for k in ("task", "feature"))
             groups = {k: group.to_dataset() for k, group in tree.children.items()}
             groups |= {"posterior": draws, "constant_data": constants.drop_vars("mean")}
-            own = xr.DataTree.from_dict(groups | {"shared": shared.to_arviz()["posterior"].to_dataset()})
-        own.attrs |= attributes
+            full_tree = xr.DataTree.from_dict(groups | {"shared": shared.to_arviz()["posterior"].to_dataset()})
+        full_tree.attrs |= attributes
         W.setflags(write=False)
-        return cls(shared, W, float(seconds), own, stored(name) if likelihood is None else likelihood, tasks, features)
+        kind = stored(name) if likelihood is None else likelihood
+        return cls(shared, W, float(seconds), full_tree, kind, tasks, features)
 
     def _repr_html_(self) -> str:
         facts = {

@@ -1,4 +1,4 @@
-"""The owner seats: every task's own posterior, given its own rows and what is public."""
+"""Owners' posteriors: every task's weights given its own rows and the public posterior."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 METHODS = ("plug_in", "mixture", "joint")
 LEAVE_ONE_OUT = ("auto", "exact", "not_in_release", "off")
 _PREDICTIVE_DRAWS = 400
-#: With structure "full" an owner's own message weighs in what it learns from all, where tasks are few and noise moves the
-#: message's own place by less than half its size: studies/benchmarks/own_message.py. With more tasks it weighs little.
+#: With structure "full", an owner's own message influences what it learns from all tasks, where tasks per feature are at most
+#: this many (studies/benchmarks/own_message.py),
 _TASKS_PER_FEATURE = 5
+#: and the noise's standard deviation is at most this share of the message's square.
 _MESSAGE = 0.5
-#: What a diagnosis of :func:`task_posteriors` with method="joint" advises.
+#: Advice of a diagnosis of :func:`task_posteriors` with method="joint".
 REMEDIES_OF_JOINT = Remedies(
     "Call task_posteriors with more draws.",
     lambda more, draws: f"task_posteriors(..., draws={more + draws}) should do.",
@@ -54,42 +55,44 @@ REMEDIES_OF_JOINT = Remedies(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
-    """The posterior of every task's weights. Column i of W belongs to the owner of task i.
+    """Posterior of every task's weights. Column i of W belongs to the owner of task i.
 
     Attributes:
         shared: the public posterior that the owners used.
-        W: posterior mean of the weights, (d, m): exact, or of an approximation that was made exact by its draws. Of a task
-            with one row, whose sigma has no mean, and its weights none either, it is their mean given sigma, averaged.
+        W: posterior mean of the weights, (d, m): exact, or that of an approximation, corrected by importance weights. With a
+            single row neither sigma nor the weights have a mean; then it is the weights' mean given sigma, averaged.
         seconds: wall-clock time, that of the public posterior included.
         likelihood: of the targets.
-        tasks: names of W's columns, by which :meth:`predict` finds them; as strings where they were loaded.
-        features: names of W's rows, likewise.
+        tasks: names of W's columns, by which :meth:`predict` matches tasks; strings after loading from a file.
+        features: names of W's rows; strings after loading from a file.
     """
 
     name = "noise-aware posterior"
-    _held = "owners' posteriors"
+    _contents = "owners' posteriors"
     _packed = ("posterior", "observed_data")
     _rows_are = "features"
-    if not TYPE_CHECKING:  # which knows them by itself
+    if not TYPE_CHECKING:  # type checkers would accept any attribute
         __getattr__ = refused_names(NO_AVERAGES, "coefficients", "standing", "common_units")
 
     def to_arviz(self, tasks: TaskData | None = None, *, pointwise: bool = True) -> xr.DataTree:
-        """A DataTree with groups ``posterior``, ``posterior_predictive``, ``log_likelihood``, ``observed_data``,
-        ``constant_data``, ``shared`` and ``release``.
+        """Return a DataTree of draws, data and the public posterior.
 
-        ``posterior`` holds ``W`` (chain, draw, feature, task), ``snr`` and, of numbers, ``sigma`` (chain, draw, task); the
-        draws are independent. Where they were weighted, ``constant_data`` holds the Pareto k of every task, below .7 if the
-        weights can be trusted: ``khat`` of the mixture over Omega, ``khat_draws`` of the correction of the normal
-        approximation to binary tasks. ``shared`` is the public posterior. ``observed_data`` holds the targets ``y``
-        (observation,), one task after another, and ``constant_data`` their number, ``rows_per_task``.
-        ``posterior_predictive`` and ``log_likelihood`` hold a ``y`` (chain, draw, observation), whose coordinate ``task_of``
-        names tasks, for ``az.loo``, ``az.compare`` and ``az.plot_ppc_dist``; leaving a row out leaves the release as it is.
-        A likelihood of your own has them where it has ``pointwise``. All are the owners' own: keep the tree with the rows.
+        Its groups are ``posterior``, ``posterior_predictive``, ``log_likelihood``, ``observed_data``, ``constant_data``,
+        ``shared`` and ``release``.
+
+        ``posterior`` has ``W`` (chain, draw, feature, task), ``snr`` and, for numbers, ``sigma`` (chain, draw, task); the
+        draws are independent. Where they were weighted, ``constant_data`` has the Pareto k of every task, below .7 if the
+        weights can be trusted: ``khat`` of the mixture over Omega, and ``khat_draws`` of the correction of approximate draws.
+        ``shared`` is the public posterior. ``observed_data`` has the targets ``y`` (observation,), one task after another,
+        and ``constant_data`` their numbers, ``rows_per_task``. ``posterior_predictive`` and ``log_likelihood`` have a ``y``
+        (chain, draw, observation) with tasks' names as coordinate ``task_of``, for ``az.loo``, ``az.compare`` and
+        ``az.plot_ppc_dist``; leave-one-out of a row does not change the release. A likelihood of your own has these groups if
+        it has ``pointwise``. All groups are as private as the rows.
 
         Args:
-            tasks: rows of which these groups are, some of the fit's tasks, found by name; default the fit's own, which
-                posteriors that were loaded from a file or a pickle do not have.
-            pointwise: with the two groups that hold a number per draw and row.
+            tasks: rows for these groups, of some of the fit's tasks, matched by name; default: the fit's rows, which
+                posteriors from a file or a pickle do not have.
+            pointwise: include the two groups with a number per draw and row.
 
         Raises:
             ValueError: data with other tasks or features, or groups of more than four gibibytes.
@@ -97,10 +100,10 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
         return self._with_rows(tasks, pointwise)
 
     def predict(self, tasks: TaskData, seed: int = 0) -> Prediction:
-        """Posterior predictive of every row of tasks: some of the fit's, with its features, in any order, found by name.
+        """Return the posterior predictive distribution of every row, of some of the fit's tasks, which are matched by name.
 
-        Of numbers: the mean is exact; intervals come from 400 draws of weights and noise. Of labels: the probability of a 1,
-        averaged over all draws of the weights; intervals are the probability's own, from 400 of these.
+        For numbers the mean is exact, and intervals come from 400 draws of weights and noise. For labels it is the
+        probability of a 1, averaged over all draws of the weights; intervals are the probability's, from 400 draws.
 
         Raises:
             ValueError: data with other tasks or features.
@@ -113,21 +116,21 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
 
     def _of_rows(self, tasks: TaskData) -> tuple[TaskData, dict[str, FloatArray]]:
         feature, task = match_positions(tasks, self.tasks, self.features)
-        found = self._tree.children["posterior"].dataset
-        draws = {str(k): v.values.reshape(-1, *v.shape[2:])[..., task] for k, v in found.items()}
+        posterior = self._tree.children["posterior"].dataset
+        draws = {str(k): v.values.reshape(-1, *v.shape[2:])[..., task] for k, v in posterior.items()}
         return tasks, draws | {"W": draws["W"][:, feature]}
 
     def diagnose(self) -> Diagnosis:
-        """Say in words how far the owners' posteriors can be trusted: the draws that they rest on, and their weights' k-hat.
+        """Say in words how far the owners' posteriors can be trusted, by the draws that they use and the k-hat of weights.
 
-        With "plug_in" and "mixture" the owners' own draws are independent, and what is judged are those of the public
-        posterior; with "joint" those of every owner's chains.
+        With "plug_in" and "mixture" the owners' draws are independent, so that the draws of the public posterior are judged;
+        with "joint" those of every owner's chains.
         """
-        method, constants = self._tree.attrs["method"], self._tree["constant_data"].to_dataset()
-        if method == "joint":
-            kept = {str(k): v.values for k, v in self._tree["posterior"].to_dataset().items()}
-            logs = {name: np.log(kept[name]) for name in ("sigma", "snr") if name in kept} | {"W": kept["W"]}
-            return diagnose(logs, {"diverging": constants["divergences"].values}, remedies=REMEDIES_OF_JOINT)
+        constants = self._tree["constant_data"].to_dataset()
+        if self._tree.attrs["method"] == "joint":
+            draws = {str(k): v.values for k, v in self._tree["posterior"].to_dataset().items()}
+            functionals = {name: np.log(draws[name]) for name in ("sigma", "snr") if name in draws} | {"W": draws["W"]}
+            return diagnose(functionals, {"diverging": constants["divergences"].values}, remedies=REMEDIES_OF_JOINT)
         public = self.shared.diagnose()
         advice = list(public.advice)
         if "khat" in constants:
@@ -166,10 +169,15 @@ class OwnerPosteriors(OwnerPosterior[SharedPosterior]):
         structure: Structure | None = None,
         likelihood: Likelihood | None = None,
     ) -> Self:
-        """Read posteriors that :meth:`save` wrote. Raises ValueError for a file that holds none.
+        """Read posteriors that :meth:`save` wrote.
 
-        ``structure`` is that of the public posterior, and ``likelihood`` that of the targets, where they are none of this
-        library's.
+        Args:
+            path: the file.
+            structure: structure of the public posterior, if it is the user's own.
+            likelihood: likelihood of the targets, if it is the user's own.
+
+        Raises:
+            ValueError: a file without posteriors, or with those of another structure or likelihood.
         """
         return cls._load(path, lambda tree: SharedPosterior.from_tree(tree, structure), likelihood)
 
@@ -204,46 +212,46 @@ def task_posteriors(
     progress_bar: bool = True,
     covariates: Any = None,
 ) -> OwnerPosteriors | OwnerEffects:
-    """Every owner's posterior, all tasks at once: a simulation of what each computes in its own room.
+    """Compute every owner's posterior, a simulation of all owners at once.
 
     Args:
-        tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone. One row beside an
-            intercept says nothing of slopes: such a task has the posterior of a new one, and a warning tells you. Of average
-            effects also their :class:`~mpmtl_prob.Estimates`, of a model that was fitted elsewhere.
-        shared: the public posterior; of average effects, by :func:`shared_effects`, it gives :class:`OwnerEffects`, and takes
-            no method and no power.
-        method: "plug_in" replaces Omega by the posterior mean of its shape; the Gaussian model is then conjugate up to the
-            local signal-to-noise ratio and the power, which are integrated on grids, and the other models nearly so,
-            which importance weights make exact. "mixture" weights 64 draws of it by each task's own evidence,
-            Pareto-smoothed; its k-hat is in the tree. "joint" runs NUTS on the owner's model and the public one
-            together, one owner at a time: slow, and exact, but that the owner's own message counts beside its rows; for
-            structure "full", one round and power 1.
-        likelihood: of the targets: "gaussian"; "student_t" where some rows are far off, with four degrees of freedom; or
-            "bernoulli" for labels -1 and 1, as the logistic loss of the estimators has them. Default "gaussian", but targets
-            that are all -1 or 1 could be meant either way: then it must be said.
-        power: p of :meth:`SharedPosterior.shape`; 1 takes the messages for the weights themselves. Default: unknown, with
-            a log-normal prior round 1.5, because estimates' errors make their second moment flatter than that of the
-            weights; every owner averages over it by its own evidence.
+        tasks: the owners' rows. Task i's posterior depends on its own rows and on ``shared`` alone. If there is an intercept,
+            a task with one row has no information on slopes; its posterior is that of a new task, with a warning. For average
+            effects tasks may be :class:`~mpmtl_prob.Estimates` of models that were fitted elsewhere.
+        shared: the public posterior. With one of average effects, by :func:`shared_effects`, the result is
+            :class:`OwnerEffects`, and there is no method and no power.
+        method: "plug_in" replaces Omega by the posterior mean of its shape (empirical Bayes). The Gaussian model is then
+            conjugate given the local signal-to-noise ratio and the power, which are integrated on grids; other models are
+            approximated, and corrected by importance weights. "mixture" weights 64 draws of the shape by each task's own
+            evidence, with Pareto smoothing; its k-hat is in the tree. "joint" runs NUTS on the owner's model and the public
+            one together, one owner at a time. It is slow, and exact except that the owner's message counts in addition to
+            its rows. It needs structure "full", one round and power 1.
+        likelihood: of the targets: "gaussian"; "student_t" for outliers, with four degrees of freedom; or "bernoulli" for
+            labels -1 and 1, as with the estimators' logistic loss. Default: "gaussian", but it must be given if all targets
+            are -1 or 1, which may be numbers or labels.
+        power: p of :meth:`SharedPosterior.shape`; with 1, messages are treated as the weights themselves. Default: unknown,
+            with a log-normal prior around 1.5, because errors of estimates make their second moment flatter than that of the
+            weights. Every owner averages over it by its own evidence.
         leave_one_out: whether an owner conditions on the release without its own message, so that its rows count once.
 
-            - "auto", the default: roughly, by :meth:`SharedPosterior.leave_one_out`, where it matters: with "plug_in" and
-              structure "full", up to five tasks per feature, and noise that moves the message's place by less than half its
-              size.
-            - "exact": by Sigma - w~_i w~_i', with "plug_in", one public posterior per owner, for releases of default
-              messages.
-            - "not_in_release": for tasks that are not in the release, or whose messages are not made of these rows: brought
-              as a matrix, or made without the intercept that they have now. There is nothing to leave out.
-            - "off": the own message stays, and the rows count twice; for comparison.
-        chains: how the independent draws are arranged.
-        draws: per chain.
-        seed: of the draws.
+            - "auto", the default: approximately, by :meth:`SharedPosterior.leave_one_out`, where it matters. This is with
+              "plug_in" and structure "full", up to five tasks per feature, and a noise whose standard deviation is at most
+              half the message's square.
+            - "exact": by Sigma - w~_i w~_i', with "plug_in" and a public posterior for every owner, for releases of
+              directions.
+            - "not_in_release": for tasks that are not in the release, or whose messages were not made from these rows, but
+              given as a matrix, or made without the intercept that tasks have now. There is nothing to leave out.
+            - "off": the owner's message stays in the release, and its rows count twice; for comparison.
+        chains: number of chains into which the independent draws are arranged.
+        draws: number of draws of every chain.
+        seed: seed of the draws.
         progress_bar: show one, where owners are sampled one at a time.
-        covariates: of tasks that are not in the release, where average effects differ with covariates of tasks: as of
-            :func:`mpmtl_prob.release`, which those in it have from there.
+        covariates: of tasks that are not in the release, where average effects depend on covariates, as for
+            :func:`mpmtl_prob.release`; tasks in the release have theirs from there.
 
     Raises:
-        ValueError: a method that the release or another argument rules out, tasks with other features than the release, or
-            an argument outside its range.
+        ValueError: a method that does not suit the release or another argument, tasks with other features than the release,
+            or an argument outside its range.
 
     Models: :func:`mpmtl_prob.models.task.gaussian` and :func:`mpmtl_prob.models.task.bernoulli`.
 
@@ -258,10 +266,10 @@ def task_posteriors(
     """
     one_of("leave_one_out", leave_one_out, LEAVE_ONE_OUT)
     if isinstance(shared, SharedEffects):
-        for name, given, default in (("method", method, "plug_in"), ("power", power, None)):
-            if given != default:
+        for name, value, default in (("method", method, "plug_in"), ("power", power, None)):
+            if value != default:
                 raise ValueError(
-                    f"{name}: expected none with a posterior of effects, of which owners average over all, got {given!r}"
+                    f"{name}: expected none with a posterior of effects, of which owners average over all, got {value!r}"
                 )
         return effect_posteriors(
             tasks, shared, likelihood=likelihood, leave_one_out=leave_one_out, chains=chains, draws=draws, seed=seed,
@@ -276,7 +284,7 @@ def task_posteriors(
     whole("draws", draws)
     whole("seed", seed, 0)
     check_features(tasks, release)
-    _tell_of_lone(tasks, kind)
+    _warn_of_single_rows(tasks, kind)
     begin = time.perf_counter()
     scale = methods.scales(tasks, release.scaling)
     total = chains * draws
@@ -285,28 +293,28 @@ def task_posteriors(
     if exact:
         _check_exclusion(tasks, shared, method)
     if exact or (twice and method == "plug_in"):
-        found = leave_one_out_posteriors(tasks, shared, scale, power, total, seed, progress_bar, kind, exactly=exact)
+        results = leave_one_out_posteriors(tasks, shared, scale, power, total, seed, progress_bar, kind, exactly=exact)
     elif method == "mixture":
-        found = methods.mixture(tasks, methods.drawn(shared, power), scale, total, seed, kind)
+        results = methods.mixture(tasks, methods.drawn_shapes(shared, power), scale, total, seed, kind)
     elif method == "joint":
-        found = methods.joint(tasks, release, scale, chains, total, seed, progress_bar, kind)
+        results = methods.joint(tasks, release, scale, chains, total, seed, progress_bar, kind)
     else:
-        found = methods.plug_in(tasks, *methods.raised_shapes(shared, power, kind), scale, total, seed, kind)
-    kept = dict(found.draws)
-    if "log_snr" in kept:
-        kept["snr"] = np.exp(kept["log_snr"], out=kept.pop("log_snr"))
-    by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in kept.items()}
-    W = found.W
+        results = methods.plug_in(tasks, *methods.raised_shapes(shared, power, kind), scale, total, seed, kind)
+    by_name = dict(results.draws)
+    if "log_snr" in by_name:
+        by_name["snr"] = np.exp(by_name["log_snr"], out=by_name.pop("log_snr"))
+    by_chain = {k: v.reshape(chains, draws, *v.shape[1:]) for k, v in by_name.items()}
+    W = results.W
     W.setflags(write=False)
     seconds = shared.seconds + time.perf_counter() - begin
-    tree = _tree(tasks, shared, by_chain, found)
+    tree = _tree(tasks, shared, by_chain, results)
     tree.attrs |= {"seat": OwnerPosteriors.seat, "method": method, "counted_twice": int(twice and method == "mixture")}
     tree.attrs["own_message"] = "out" if exact else "roughly out" if twice and method == "plug_in" else "in"
     return OwnerPosteriors(shared, W, seconds, tree, kind, tasks.tasks, tasks.features, tasks)
 
 
 def _check_shared(shared: object, covariates: object) -> None:
-    """Raise ValueError for what is no posterior of a covariance, and for covariates, of which such a one knows nothing."""
+    """Raise ValueError unless the argument is a posterior of a covariance, and for covariates, which it cannot use."""
     if not isinstance(shared, SharedPosterior):
         got = type(shared).__name__
         raise ValueError(
@@ -316,8 +324,8 @@ def _check_shared(shared: object, covariates: object) -> None:
         raise ValueError("covariates: expected none with a posterior of a covariance, which has no averages, got some")
 
 
-def _tell_of_lone(tasks: TaskData, likelihood: Likelihood) -> None:
-    """Warn whoever holds the rows of tasks whose only row leaves the slopes as they were before it."""
+def _warn_of_single_rows(tasks: TaskData, likelihood: Likelihood) -> None:
+    """Warn of tasks with an intercept and one row, which has no information on slopes."""
     if not isinstance(likelihood, NormalErrors) or not (which := np.flatnonzero(intercepts.lone(tasks))).size:
         return
     shown = ", ".join(repr(tasks.tasks[i]) for i in which[:5]) + (
@@ -333,7 +341,7 @@ def _tell_of_lone(tasks: TaskData, likelihood: Likelihood) -> None:
 
 
 def check_features(tasks: TaskData, release: Release) -> None:
-    """Raise ValueError unless the tasks have the features of the release, but for an intercept, in its order."""
+    """Raise ValueError unless the tasks have the features of the release in its order, apart from an intercept."""
     in_order(task_data(tasks).slopes.features, release.features, "the release")
 
 
@@ -346,7 +354,7 @@ def check_method(
     rounds: int,
     power: float | None = None,
 ) -> None:
-    """Raise ValueError for a method that does not go with the tasks, or with a release of so many tasks and rounds."""
+    """Raise ValueError for a method that does not suit the tasks, or a release of so many tasks and rounds."""
     if one_of("method", method, METHODS) != "joint":
         return
     if tasks.intercept:
@@ -360,20 +368,22 @@ def check_method(
 
 
 def joinable(structure: Structure, num_tasks: int, num_features: int, rounds: int) -> bool:
-    """Return whether the method "joint" has a model of a public posterior of this structure and such a release."""
+    """Return whether the method "joint" has a model for this structure and a release of these sizes."""
     return isinstance(structure, Full) and rounds == 1 and num_tasks >= num_features
 
 
 def _counts_twice(tasks: TaskData, shared: SharedPosterior) -> bool:
-    """Return whether an owner's message weighs so much in the release that its rows nearly count twice."""
+    """Return whether an owner's message influences the public posterior so much that its rows nearly count twice."""
     release = shared.release
     if type(shared.structure.resolve(release)) is not Full or release.rounds > 1 or not _can_exclude(tasks, release):
         return False
-    law, few = release.mechanisms[0], release.num_tasks <= _TASKS_PER_FEATURE * release.num_features
+    law = release.mechanisms[0]
+    few = release.num_tasks <= _TASKS_PER_FEATURE * release.num_features
     return few and bool(np.sqrt(law.variance) <= _MESSAGE * law.clip**2)
 
 
 def _can_exclude(tasks: TaskData, release: Release) -> bool:
+    """Return whether messages can be computed from these tasks' rows and taken out of the release."""
     return release.message == "direction" and tasks.num_tasks <= release.num_tasks
 
 
@@ -385,12 +395,13 @@ def _check_exclusion(tasks: TaskData, shared: SharedPosterior, method: str) -> N
 
 
 def _tree(
-    tasks: TaskData, shared: SharedPosterior, draws: dict[str, NDArray[Any]], found: methods.Found
+    tasks: TaskData, shared: SharedPosterior, draws: dict[str, NDArray[Any]], results: methods.Results
 ) -> xr.DataTree:
-    import arviz_base as az  # with xarray and pandas, nearly a second to import
+    """Return the tree of :meth:`OwnerPosteriors.to_arviz`, without pointwise groups."""
+    import arviz_base as az  # imported here because it takes nearly a second, with xarray and pandas
 
     public = shared.to_arviz()
-    of_tasks = {"rows_per_task": tasks.row_counts} | found.of_tasks
+    of_tasks = {"rows_per_task": tasks.row_counts} | results.of_tasks
     tree = az.from_dict(
         {
             "posterior": draws,

@@ -1,7 +1,7 @@
-"""Random numbers of tasks that are worked out a few at a time: those that they would have all at once.
+"""Random numbers for tasks that are computed a few at a time, equal to those if all were computed at once.
 
-How many tasks are beside one another is then a matter of memory alone. A number's place decides it: what a task takes moves
-no number of another.
+The number of tasks in a turn then depends on memory alone. A random number is determined by its place, so that the numbers a
+task uses change none of another task.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from mpmtl_prob.single_task.conjugate import in_turns
 
 
 class Block(NamedTuple):
-    """Tasks that share a generator.
+    """Block of tasks that share a generator.
 
     Attributes:
-        seed: of all blocks.
-        number: which of them it is; the first one's numbers are those of all tasks where there is one block.
-        num_tasks: in it.
-        num_draws: that are made of each task, proposals where these are resampled.
+        seed: seed of all blocks.
+        number: its number; block 0 has the random numbers that all tasks have if there is one block.
+        num_tasks: number of its tasks.
+        num_draws: number of draws of each task, or of proposals where these are resampled.
     """
 
     seed: int
@@ -37,22 +37,23 @@ class Block(NamedTuple):
 
     @property
     def generator(self) -> np.random.Generator:
-        """Return the generator of numbers that tasks read side by side, from the first one."""
+        """Generator of the numbers that all tasks of the block use together, at its beginning."""
         return np.random.default_rng(np.random.SeedSequence((self.seed,), spawn_key=self.key))
 
     def resampling(self) -> tuple[FloatArray, np.random.Generator]:
-        """Yield the start of every task's picks, (tasks,), and the generator that shuffles them, for some tasks at a time."""
+        """Return the place of every task's first pick in its step, (tasks,), and the generator that shuffles the picks."""
         rng = self.generator
-        for now in in_turns(self.num_draws, self.num_tasks):  # those of :meth:`Turn.picks` come first
+        # skip the numbers of :meth:`Turn.picks`, which come first
+        for now in in_turns(self.num_draws, self.num_tasks):
             rng.random((now.stop - now.start, self.num_tasks))
         return rng.random(self.num_tasks), rng
 
 
 class Turn(NamedTuple):
-    """Some tasks of a block.
+    """Tasks of a block that are computed together.
 
     Attributes:
-        block: of which they are.
+        block: their block.
         tasks: their places in it.
     """
 
@@ -60,14 +61,18 @@ class Turn(NamedTuple):
     tasks: slice
 
     def at(self, *place: int) -> np.random.Generator:
-        """Those of a place in the work. What is spawned from them, a stream for every task, is a task's own in any turn."""
+        """Return the generator for a place in the computation.
+
+        The streams that are spawned from it, one for every task, are the same in any division into turns.
+        """
         return np.random.default_rng(
             _OfTurn((self.block.seed, *place), self.block.key, self.tasks, self.block.num_tasks)
         )
 
     def picks(self, weight: FloatArray) -> NDArray[np.int16]:
-        """Return which of S parts every draw is of, (draw, task), where tasks give these the weights (task, S)."""
-        rng, bounds = self.block.generator, np.cumsum(weight, axis=1)
+        """Pick one of S parts for every draw, (draw, task), with the tasks' weights of the parts, (task, S)."""
+        rng = self.block.generator
+        bounds = np.cumsum(weight, axis=1)
         out = np.empty((self.block.num_draws, len(weight)), dtype=np.int16)
         for now in in_turns(len(out), self.block.num_tasks):
             u = rng.random((now.stop - now.start, self.block.num_tasks))[:, self.tasks, None]
@@ -76,21 +81,28 @@ class Turn(NamedTuple):
 
 
 class _OfTurn(np.random.SeedSequence):
-    """The seeds of a generator whose children are those of some tasks, among the children of all tasks of their block."""
+    """Seed sequence whose children are those of some tasks, among the children for all tasks of their block."""
 
     def __init__(self, entropy: tuple[int, ...], key: tuple[int, ...], tasks: slice, num_tasks: int) -> None:
         super().__init__(entropy, spawn_key=key)
-        self._tasks, self._num_tasks, self._calls = tasks, num_tasks, 0
+        self._tasks = tasks
+        self._num_tasks = num_tasks
+        self._calls = 0
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-        """Return the state of the generator itself, for posteriors that draw all tasks from one: other turns have others."""
+        """Return the state of the generator itself, for posteriors that draw all tasks from one stream.
+
+        Every turn has a stream of its own.
+        """
         if not self._tasks.start:
             return super().generate_state(n_words, dtype)
         return self._child(self._num_tasks, self._tasks.start).generate_state(n_words, dtype)
 
     def spawn(self, n_children: int) -> list[np.random.SeedSequence]:  # type: ignore[override] # whose children are plain
-        first, self._calls = self._calls * self._num_tasks + self._tasks.start, self._calls + 1
-        if n_children != self._tasks.stop - self._tasks.start:  # not one for every task
+        """Return new children: one for each of the turn's tasks, or any other number."""
+        first = self._calls * self._num_tasks + self._tasks.start
+        self._calls += 1
+        if n_children != self._tasks.stop - self._tasks.start:
             return [self._child(self._num_tasks, first, i) for i in range(n_children)]
         return [self._child(first + i) for i in range(n_children)]
 

@@ -1,4 +1,4 @@
-"""The public's seat: what anybody can say who has the releases alone."""
+"""The public's seat: posteriors that anybody can compute from the releases alone."""
 
 #: Modules.
 __all__ = [

@@ -1,4 +1,4 @@
-"""Several public posteriors side by side: what each budget says of the subspace that tasks share."""
+"""Comparison of public posteriors, as of several budgets: how well they determine the subspace that tasks share."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from mpmtl_prob.privacy.tables import Table, pair
 
 @dataclass(frozen=True, repr=False)
 class ReleaseComparison(Table):
-    """Comparison of what releases say of the leading subspace.
+    """Table that compares releases by how well they determine the leading subspace.
 
     Attributes:
         rows: one mapping per posterior: ``name``; mean, ``_low`` and ``_high`` (the ends of a central interval) of
             ``effective_rank``, ``smallest_angle`` and ``largest_angle`` (principal angles to the reference, degrees);
-            ``width_to_noiseless`` and ``width_to_prior``, how many times as wide the spectrum's intervals are as without
-            noise and as before the release (nan where not known, see :class:`Information`); ``claimed`` and ``proved``.
-        rank: of the subspace.
+            ``width_to_noiseless`` and ``width_to_prior``, the widths of the spectrum's intervals relative to those without
+            noise and before the release (nan where not known, see :class:`Information`); ``claimed`` and ``proved``.
+        rank: dimension of the subspace.
         chance: the angles of a random subspace, under the same names.
-        to: what angles are measured against: "mean", a posterior's own, or "given".
+        to: what angles refer to: "mean", each posterior's mean subspace, or "given".
         probability: of the intervals.
     """
 
@@ -38,7 +38,9 @@ class ReleaseComparison(Table):
     probability: float
 
     def _cells(self) -> Iterator[tuple[str, ...]]:
-        times = lambda ratio: "-" if np.isnan(ratio) else f"{ratio:.2f} x"
+        def times(ratio: float) -> str:
+            return "-" if np.isnan(ratio) else f"{ratio:.2f} x"
+
         yield (
             "",
             "effective rank",
@@ -63,20 +65,23 @@ class ReleaseComparison(Table):
         """Say what the table shows, one sentence per posterior."""
         lines = []
         for row in self.rows:
-            wide = row["width_to_noiseless"]
-            width = "" if np.isnan(wide) else f"; intervals of the spectrum {wide:.1f} times as wide as without noise"
+            ratio = row["width_to_noiseless"]
+            width = "" if np.isnan(ratio) else f"; intervals of the spectrum {ratio:.1f} times as wide as without noise"
             lines.append(
-                f"{row['name']}: effective rank {row['effective_rank']:.1f}; {self._found(row)} (largest angle "
+                f"{row['name']}: effective rank {row['effective_rank']:.1f}; {self._verdict(row)} (largest angle "
                 f"{row['largest_angle']:.0f} degrees, by chance {self.chance['largest_angle']:.0f}){width}."
             )
         return "\n".join(lines)
 
-    def _found(self, row: Mapping[str, Any]) -> str:
-        """Return whether the interval of the angles ends below that of a random subspace."""
-        known = lambda angle: row[f"{angle}_high"] < self.chance[f"{angle}_low"]
-        if known("largest_angle"):
+    def _verdict(self, row: Mapping[str, Any]) -> str:
+        """Say whether the intervals of the angles end below those of a random subspace."""
+
+        def below_chance(angle: str) -> bool:
+            return bool(row[f"{angle}_high"] < self.chance[f"{angle}_low"])
+
+        if below_chance("largest_angle"):
             return f"{self._leading} found"
-        if known("smallest_angle"):
+        if below_chance("smallest_angle"):
             return f"{self._leading} found in part"
         return f"{self._leading} not to be told from random ones"
 
@@ -85,9 +90,9 @@ class ReleaseComparison(Table):
         return f"the leading {self.rank} directions" if self.rank > 1 else "the leading direction"
 
     def __str__(self) -> str:
-        against = "the reference" if self.to == "given" else "a posterior's own mean subspace"
+        reference = "the reference" if self.to == "given" else "a posterior's own mean subspace"
         note = (
-            f"Mean and {100 * self.probability:g} % interval; angles of {self._leading} to {against}, in "
+            f"Mean and {100 * self.probability:g} % interval; angles of {self._leading} to {reference}, in "
             "degrees; widths are those of the spectrum's intervals."
         )
         return f"{super().__str__()}\n\n{note}\n\n{self.in_words()}"
@@ -107,30 +112,35 @@ def compare_releases(
     """Compare public posteriors, as of one data set at several eps.
 
     Args:
-        posteriors: by eps or by name.
-        rank: of the subspace.
-        reference: as in :func:`mpmtl_prob.inference.subspace`; a covariance without noise is the curator's own, and so is
-            then the table.
+        posteriors: posteriors by eps or by name, all of the same number of features.
+        rank: dimension of the subspace.
+        reference: as in :func:`mpmtl_prob.inference.subspace`. With a covariance without noise, which is the curator's, the
+            table is the curator's too.
         probability: of the intervals.
 
     Raises:
-        ValueError: no posteriors, or an argument outside its range.
+        ValueError: no posteriors, those of different numbers of features, or an argument outside its range.
     """
     if len(posteriors) == 0:
         raise ValueError("posteriors: expected at least one, got none")
+    sizes = {posterior.release.num_features for posterior in posteriors.values()}
+    if len(sizes) > 1:
+        raise ValueError(f"posteriors: expected the same number of features in all, got {sorted(sizes)}")
+    (num_features,) = sizes
     in_range("probability", probability, 0, 1)
     tail = (1 - probability) / 2
-    rows, to, chance = [], "mean", {}
+    rows = []
     for name, posterior in posteriors.items():
-        found, information = posterior.subspace(rank, reference), posterior.information
+        leading = posterior.subspace(rank, reference)
+        information = posterior.information
         row: dict[str, Any] = {"name": name if isinstance(name, str) else f"eps = {name:g}"}
-        row |= _summary("effective_rank", found.effective_rank.values, tail) | _angles(found.angles.values, tail)
+        row |= _summary("effective_rank", leading.effective_rank.values, tail) | _angles(leading.angles.values, tail)
         row["width_to_noiseless"] = information.noise.get("the spectrum", np.nan)
         row["width_to_prior"] = information.prior.get("the spectrum", np.nan)
         row |= {"claimed": posterior.guarantee.claimed, "proved": posterior.guarantee.proved}
         rows.append(row)
-        to, chance = found.reference, _angles(random_angles(posterior.release.num_features, rank), tail)
-    return ReleaseComparison(tuple(rows), rank, chance, to, probability)
+    chance = _angles(random_angles(num_features, rank), tail)
+    return ReleaseComparison(tuple(rows), rank, chance, "mean" if reference is None else "given", probability)
 
 
 def _angles(angles: FloatArray, tail: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The draws of a public posterior as a tree of named arrays, with Omega drawn where the model left it out."""
+"""DataTree of a public posterior's draws, with draws of Omega where the model has integrated it out."""
 
 from __future__ import annotations
 
@@ -15,23 +15,30 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-def as_tree(release: Release, found: Draws, statistics: Draws, seed: int) -> xr.DataTree:
-    """The groups of :meth:`SharedPosterior.to_arviz`, of draws and statistics by name, (chain, draw, ...)."""
-    import arviz_base as az  # with xarray and pandas, nearly a second to import
+def as_tree(release: Release, drawn: Draws, statistics: Draws, seed: int) -> xr.DataTree:
+    """Return the groups of :meth:`SharedPosterior.to_arviz`.
+
+    Args:
+        release: the release.
+        drawn: draws by name, (chain, draw, ...).
+        statistics: of the sampler, by name, (chain, draw).
+        seed: seed of the draws of Omega given A.
+    """
+    import arviz_base as az  # imported here because it takes nearly a second, with xarray and pandas
     import xarray as xr
 
     names = [str(feature) for feature in release.features]
-    found = {k: v.astype(np.float64) for k, v in found.items()}
-    omega = _omega(release, found, seed)
+    drawn = {k: v.astype(np.float64) for k, v in drawn.items()}
+    omega = _omega(release, drawn, seed)
     eigenvalues = np.linalg.eigvalsh(omega)[..., ::-1]
     square = ["feature", "feature_other"]
     posterior = {
-        "A": found["A"],
+        "A": drawn["A"],
         "Omega": omega,
         "spectrum": eigenvalues / eigenvalues.sum(-1, keepdims=True),
-        "log_phi": found["log_phi"],
+        "log_phi": drawn["log_phi"],
     }
-    posterior |= {name: found[name] for name in ("prior_scale", "inclusion", "kappa") if name in found}
+    posterior |= {name: drawn[name] for name in ("prior_scale", "inclusion", "kappa") if name in drawn}
     tree = az.from_dict(
         {
             "posterior": posterior,
@@ -56,11 +63,12 @@ def as_tree(release: Release, found: Draws, statistics: Draws, seed: int) -> xr.
     return tree
 
 
-def _omega(release: Release, found: Draws, seed: int) -> FloatArray:
-    """Draws of Omega, (chain, draw, d, d): sampled, diagonal, or from its law given A."""
-    if "omega" in found:
-        return found["omega"][..., None] * np.eye(release.num_features)
-    if (conditional := law.given_second_moment(found, release.num_tasks)) is None:
-        return found["Omega"].astype(np.float64)
+def _omega(release: Release, drawn: Draws, seed: int) -> FloatArray:
+    """Return draws of Omega, (chain, draw, d, d): as sampled, from its sampled diagonal, or from its distribution given A."""
+    if "omega" in drawn:
+        return drawn["omega"][..., None] * np.eye(release.num_features)
+    if (conditional := law.given_second_moment(drawn, release.num_tasks)) is None:
+        return drawn["Omega"].astype(np.float64)
     rng = np.random.default_rng(seed)
-    return np.stack([law.inverse_wishart(rng, M, df) for M, df in zip(*conditional, strict=True)])  # a chain: memory
+    # one chain at a time, to save memory
+    return np.stack([law.inverse_wishart(rng, M, df) for M, df in zip(*conditional, strict=True)])

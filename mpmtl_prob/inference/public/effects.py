@@ -1,4 +1,4 @@
-"""The public seat of a mixed model: from a release of messages of effects to average effects and the spread between tasks."""
+"""Public posterior of a mixed model: average effects and their spread between tasks, given releases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
 from mpmtl_prob.data.cells import file_name
 from mpmtl_prob.data.covariates import Covariates, grouped, standardised
 from mpmtl_prob.data.units import Units
-from mpmtl_prob.inference.public.effects_draws import KEPT, kept, start_of, watched_of
+from mpmtl_prob.inference.public.effects_draws import STORED, in_table, per_table_unit, start_of, stored_of, watched_of
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
 from mpmtl_prob.models.effects import (
     CovariateGroups,
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-#: Units of tables, as ``attrs["units"]`` says them; and the head of those without reference values, which says it in print.
+#: Units of tables, for ``attrs["units"]``; and the head of columns of tables without reference values.
 TABLE_UNITS = "of the table"
 OWN_UNITS = "standard deviations of each task's own rows"
 PER_OWN_SD = "per sd of own rows"
 STRUCTURES = ("full", "diagonal", "group_sparse", "low_rank")
 SAMPLERS = ("nuts", "weighted")
-#: What step sizes aim at, as of :func:`shared_covariance`.
+#: Acceptance probability that step sizes aim at, as in :func:`shared_covariance`.
 _ACCEPTANCE = 0.9
 _REMEDIES = Remedies(
     "Call shared_effects with more draws, or a longer warmup.",
@@ -50,24 +50,24 @@ _REMEDIES = Remedies(
     "Call shared_effects with a longer warmup, or with structure='diagonal'.",
     "call shared_effects with a longer warmup.",
 )
-#: Groups of the tree that hold further releases.
+#: Prefix of the tree's groups of further releases.
 _OTHER = "other_release_"
-#: A posterior whose standard deviations are at least this share of the prior's says so.
+#: If standard deviations of average effects are at least this share of the prior's, the release says next to nothing.
 _SAYS_LITTLE = 0.8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedEffects(PublicPosterior[str]):
-    """Posterior of tasks' average effects and their spread given a release. Computed from public things alone, and public.
+    """Posterior of average effects and their spread between tasks, computed from public information alone, and so public.
 
     Attributes:
-        release: what it conditions on.
-        structure: of Omega, one of those of :func:`shared_effects`.
-        prior: of average effects and spread.
+        release: the release that it conditions on.
+        structure: structure of Omega, one of those of :func:`shared_effects`.
+        prior: prior of average effects and spread.
         others: further releases that it conditions on, of other tasks.
         seconds: wall-clock time of the sampling.
-        sampler: which the draws are of, "nuts" or "weighted".
-        weights: what those of weighted points say of themselves, where they were asked for; None where they were not.
+        sampler: the sampler of the draws, "nuts" or "weighted".
+        weights: diagnosis of the weights, where weighted points were requested; otherwise None.
     """
 
     prior: EffectsPrior = field(kw_only=True)
@@ -75,7 +75,7 @@ class SharedEffects(PublicPosterior[str]):
     sampler: str = field(default="nuts", kw_only=True)
     weights: Weights | None = field(default=None, kw_only=True)
 
-    _held = "posterior of effects"
+    _contents = "posterior of effects"
     _groups = _drawn = ("posterior", "sample_stats", "log_prior", "log_likelihood")
 
     @property
@@ -94,12 +94,12 @@ class SharedEffects(PublicPosterior[str]):
 
     @property
     def num_tasks(self) -> int:
-        """Tasks in all releases together."""
-        return sum(each.num_tasks for each in self.releases)
+        """Number of tasks in all releases together."""
+        return sum(release.num_tasks for release in self.releases)
 
     @cached_property
     def units(self) -> Units:
-        """Units of the effects: the reference's; without one those of every task's own rows, which are not told."""
+        """Units of the effects: the reference's; without one those of every task's own rows, which are not released."""
         d = len(self.coefficients)
         if self.layout.reference is None:
             return Units(np.zeros(d), np.ones(d), 0.0, 1.0, np.zeros(d))
@@ -109,7 +109,7 @@ class SharedEffects(PublicPosterior[str]):
     def omega(self) -> FloatArray:
         """Posterior mean of the shape of the effects' covariance between tasks, scaled to mean variance 1, (d, d).
 
-        Effects are in common units, in which :meth:`subspace` compares them too; an intercept is one of them.
+        Effects, among them an intercept, are in common units, as in :meth:`subspace`.
         """
         Omega = self.draws("Omega")
         return np.mean(Omega / np.trace(Omega, axis1=-2, axis2=-1)[:, None, None] * Omega.shape[-1], axis=0)
@@ -119,17 +119,17 @@ class SharedEffects(PublicPosterior[str]):
         return self.coefficients
 
     def average_effects(self, probability: float = 0.9) -> pd.DataFrame:
-        """Table of average effects over tasks, a row per effect.
+        """Return a table of average effects over tasks, a row per effect.
 
         Effects are in the units of the table: the change of the target for one unit of the column. The intercept is the
-        target where every column is at its reference's centre. Without a reference effects are per standard deviation of
-        each task's own rows (root mean square, of tasks without intercept), of the column and of the target: so say the
-        head of the table and, of every table, ``attrs["units"]``. Where effects differ with covariates, averages are of tasks
-        whose covariates are at their centres, and ``tau`` is what covariates leave.
+        target where every column is at its reference's centre. Without a reference, effects are per standard deviation of
+        each task's own rows (root mean square, of tasks without intercept), of the column and of the target. The head of
+        the table and ``attrs["units"]`` say so. Where effects depend on covariates, averages are of tasks whose covariates
+        are at their centres, and ``tau`` is the standard deviation that covariates do not explain.
 
         Columns are ``mean``, ``sd``, ``lower`` and ``upper`` of the average effect; ``positive``, the probability that it
         is above zero; ``tau``, the standard deviation of the effect between tasks, with its interval; ``i2``, the share of
-        the variance of tasks' own estimates that is between tasks, and not error of estimation.
+        heterogeneity between tasks in the variance of tasks' own estimates (I^2 of meta-analysis).
 
         Args:
             probability: of central intervals.
@@ -137,10 +137,10 @@ class SharedEffects(PublicPosterior[str]):
         return self._table(np.eye(len(self.coefficients)), list(self.coefficients), probability)
 
     def contrasts(self, weights: Mapping[str, Mapping[Hashable, float]], probability: float = 0.9) -> pd.DataFrame:
-        """Table of weighted sums of average effects, as :meth:`average_effects`.
+        """Return a table of weighted sums of average effects, with the columns of :meth:`average_effects`.
 
         Args:
-            weights: of every contrast by its name, weights of effects by theirs, such as
+            weights: by name of a contrast, a mapping from names of effects to their weights, such as
                 ``{"old against young": {"age 80+": 1, "age 50-": -1}}``.
             probability: of central intervals.
 
@@ -151,7 +151,8 @@ class SharedEffects(PublicPosterior[str]):
             raise ValueError(
                 "weights: expected a mapping from every contrast to weights by effect, such as {'a less b': {'a': 1}}"
             )
-        rows, known = np.zeros((len(weights), len(self.coefficients))), list(self.coefficients)
+        known = list(self.coefficients)
+        rows = np.zeros((len(weights), len(known)))
         for i, (name, parts) in enumerate(weights.items()):
             for effect, weight in parts.items():
                 if effect not in known:
@@ -162,10 +163,10 @@ class SharedEffects(PublicPosterior[str]):
         return self._table(rows, list(weights), probability).drop(columns="i2")
 
     def covariate_slopes(self, probability: float = 0.9) -> pd.DataFrame:
-        """Table of how average effects change with tasks' covariates, a row per effect and covariate.
+        """Return a table of the slopes of average effects in tasks' covariates, a row per effect and covariate.
 
         Units are the table's: the change of the effect for one unit of the covariate. Columns are ``mean``, ``sd``,
-        ``lower``, ``upper`` and ``positive`` as of :meth:`average_effects`.
+        ``lower``, ``upper`` and ``positive`` as in :meth:`average_effects`.
 
         Args:
             probability: of central intervals.
@@ -176,7 +177,8 @@ class SharedEffects(PublicPosterior[str]):
         import pandas as pd
 
         low, high = _tails(probability)
-        units, d = self._covariate_units, len(self.coefficients)
+        units = self._covariate_units
+        d = len(self.coefficients)
         scale = per_table_unit(self.units)[:, None] / np.array([scale for _, scale in units.values()])
         slopes = (self.draws("slopes") * scale).reshape(-1, d * len(units))
         lower, upper = np.quantile(slopes, [low, high], axis=0)
@@ -195,11 +197,11 @@ class SharedEffects(PublicPosterior[str]):
         return self.layout.reference.covariates
 
     def new_task(self, probability: float = 0.9, *, covariates: Mapping[Hashable, float] | None = None) -> pd.DataFrame:
-        """Table of the effects of a task that is not in the release: their predictive law, N(mu, Omega) over all draws.
+        """Return a table of the effects of a new task, by their predictive distribution N(mu, Omega) over all draws.
 
         Args:
             probability: of central intervals.
-            covariates: of the task, such as ``{"beds": 300}``, where effects differ with them; default their centres.
+            covariates: of the task, such as ``{"beds": 300}``, where effects depend on them; default: their centres.
 
         Raises:
             ValueError: other covariates than the release's.
@@ -213,10 +215,9 @@ class SharedEffects(PublicPosterior[str]):
             if not isinstance(covariates, Mapping) or set(map(file_name, covariates)) != set(units):
                 got = list(covariates) if isinstance(covariates, Mapping) else type(covariates).__name__
                 raise ValueError(f"covariates: expected one number of each of {list(units)}, got {got}")
-            (own,) = standardised(
-                Covariates.of_table({"the new task": covariates}, tuple(units)).of(["the new task"]), units
-            )
-            mu = mu + self.draws("slopes") @ own[1:]
+            of_task = Covariates.of_table({"the new task": covariates}, tuple(units)).of(["the new task"])
+            ((_, *covariate_values),) = standardised(of_task, units)  # after a one
+            mu = mu + self.draws("slopes") @ np.array(covariate_values)
         z = np.random.default_rng(0).standard_normal(mu.shape)
         effects = in_table(mu + np.einsum("sij,sj->si", np.linalg.cholesky(Omega), z), self.units)
         lower, upper = np.quantile(effects, [low, high], axis=0)
@@ -224,7 +225,7 @@ class SharedEffects(PublicPosterior[str]):
         return self._in_units(pd.DataFrame(columns, index=pd.Index(list(self.coefficients), name="effect")))
 
     def _in_units(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The table, which says in which units it is."""
+        """Return the table with its units in ``attrs`` and, without a reference, in the head of its columns."""
         table.attrs["units"] = self.units_in_words
         if self.layout.reference is None:
             table.columns.name = PER_OWN_SD
@@ -236,6 +237,7 @@ class SharedEffects(PublicPosterior[str]):
         return OWN_UNITS if self.layout.reference is None else TABLE_UNITS
 
     def _table(self, weights: FloatArray, names: list[Any], probability: float) -> pd.DataFrame:
+        """Return the table of weighted sums of average effects, weights (contrasts, d)."""
         import pandas as pd
 
         low, high = _tails(probability)
@@ -245,7 +247,7 @@ class SharedEffects(PublicPosterior[str]):
         between = np.einsum("cj,sjk,ck->sc", weights, Omega, weights)
         tau = np.sqrt(between)
         p = 1 / (1 + np.exp(-self.draws("determined")))
-        # of an unbiased estimate, c v (1 - p) / p
+        # error variance of an unbiased estimate, c v (1 - p) / p
         error = self.draws("errors")[:, None] * self.layout.effect_variance * (1 - p) / p * scale**2
         lower, upper = np.quantile(effects, [low, high], axis=0)
         tau_lower, tau_upper = np.quantile(tau, [low, high], axis=0)
@@ -263,22 +265,21 @@ class SharedEffects(PublicPosterior[str]):
         return self._in_units(pd.DataFrame(columns, index=pd.Index(names, name="effect")))
 
     def to_arviz(self) -> xr.DataTree:
-        """A DataTree with groups ``posterior``, ``sample_stats``, ``log_prior``, ``log_likelihood`` and ``release``.
+        """Return a DataTree with groups ``posterior``, ``sample_stats``, ``log_prior``, ``log_likelihood`` and ``release``.
 
-        ``posterior`` holds, in common units over (chain, draw, effect), ``mu``, the average effects less what the reference
-        says of them; ``tau``, the standard deviations between tasks; ``determined``, the logit of how far a task's rows
-        determine an effect; ``Omega`` over (effect, effect_other); with covariates of tasks ``slopes`` over (effect,
-        covariate), of one of their scales; and in the table's units ``average_effect``. The groups
-        ``log_prior`` and ``log_likelihood`` are what ``arviz_stats.psense_summary`` reads: is it the prior or the release
-        that decides?
+        ``posterior`` has, in common units over (chain, draw, effect), ``mu``, the average effects less the reference's
+        guess; ``tau``, the standard deviations between tasks; ``determined``, the logit of how far a task's rows determine
+        an effect; ``Omega`` over (effect, effect_other); with covariates of tasks ``slopes`` over (effect, covariate), for
+        a change by one of their scales; and in the table's units ``average_effect``. ``arviz_stats.psense_summary`` reads
+        the groups ``log_prior`` and ``log_likelihood``.
         """
-        return self._tree.copy(deep=True)  # what is done to the tree is not done to the posterior
+        return self._tree.copy(deep=True)  # so that changes of the tree do not change the posterior
 
     def sensitivity(self) -> pd.DataFrame:
-        """Table of how far average effects and spread depend on their prior, and on the release.
+        """Return a table of how far average effects and spread depend on their prior, and on the release.
 
-        Power scaling: what the posterior would be were the prior, or the likelihood, a little stronger or weaker. Values
-        above .05 are a dependence that one sees.
+        It is computed by power scaling: how the posterior changes where the prior, or the likelihood, is a little stronger
+        or weaker. Values above .05 are a visible dependence.
 
         Source: Kallioinen et al. (2024), Statistics and Computing 34.
         """
@@ -288,9 +289,10 @@ class SharedEffects(PublicPosterior[str]):
         return psense_summary(self.to_arviz(), var_names=names)
 
     def diagnose(self) -> Diagnosis:
-        """r-hat and effective sample sizes, what they mean, and what the release says, in words.
+        """Return r-hat and effective sample sizes, what they mean, and what the release says, in words.
 
-        Judged are average effects, the size of the spread and the accuracy of estimates; of weighted points the weights.
+        They refer to average effects, the size of the spread and the accuracy of estimates; of weighted points the weights
+        are judged instead.
         """
         if self.weights is not None and self.sampler == "weighted":
             return diagnose_weights(*self.weights[:3], remarks=[self.says()])
@@ -307,8 +309,8 @@ class SharedEffects(PublicPosterior[str]):
         return diagnose(judged, statistics, remedies=_REMEDIES, remarks=[*remarks, self.says()])
 
     def says(self) -> str:
-        """Say in words how much the release tells of average effects: their intervals against those before it."""
-        before = self.prior.average / np.sqrt(len(self.coefficients))  # of a length that is half-normal
+        """Say in words how much the release tells about average effects, by intervals relative to those before it."""
+        before = self.prior.average / np.sqrt(len(self.coefficients))  # sd of one effect, as the length is half-normal
         ratio = float(np.sqrt(self.draws("mu").var(axis=0).mean()) / before)
         if ratio >= _SAYS_LITTLE:
             return (
@@ -318,27 +320,29 @@ class SharedEffects(PublicPosterior[str]):
         return f"Before the release, intervals of average effects were {1 / ratio:.2g} times as wide."
 
     def settings(self) -> dict[str, Any]:
-        """The structure, the prior, and where weighted points were asked for what they said of themselves."""
+        """Return the structure, the prior, and the diagnosis of the weights where weighted points were requested."""
         weights = {} if self.weights is None else {"sampler": self.sampler, "weights": list(map(float, self.weights))}
         return {"structure": self.structure, "prior": [float(value) for value in self.prior], **weights}
 
     @classmethod
     def from_tree(cls, tree: xr.DataTree) -> Self:
-        """The posterior of a tree as :meth:`save` wrote it. Raises KeyError, TypeError or ValueError for another tree."""
+        """Make the posterior from a tree as :meth:`save` wrote it. Raises KeyError, TypeError or ValueError otherwise."""
         structure = one_of("structure", str(tree.attrs["structure"]), STRUCTURES)
         prior = EffectsPrior(*(float(value) for value in tree.attrs["prior"]))
-        release, own = cls._own_tree(tree, structure)
-        stored = [tree.children[name] for name in tree.children if name.startswith(_OTHER)]
-        others = tuple(Release.from_xarray(each.to_dataset()) for each in stored)
-        for number, each in enumerate(stored):
-            own[f"{_OTHER}{number}"] = each.copy()
+        release, drawn = cls._release_and_tree(tree, structure)
+        # by number, because files of owners' posteriors may have them in any order
+        names = sorted((name for name in tree.children if name.startswith(_OTHER)), key=lambda name: (len(name), name))
+        for name in names:
+            drawn[name] = tree.children[name].copy()
+        others = tuple(Release.from_xarray(tree.children[name].to_dataset()) for name in names)
         checked_releases([release, *others])
-        sampler, weights = one_of("sampler", str(tree.attrs.get("sampler", "nuts")), SAMPLERS), None
+        sampler = one_of("sampler", str(tree.attrs.get("sampler", "nuts")), SAMPLERS)
+        weights = None
         if "weights" in tree.attrs:
             khat, ess, points, far_out = map(float, tree.attrs["weights"])
             weights = Weights(khat, ess, int(points), far_out)
         seconds = float(tree.attrs["seconds"])
-        return cls(release, structure, seconds, own, prior=prior, others=others, sampler=sampler, weights=weights)
+        return cls(release, structure, seconds, drawn, prior=prior, others=others, sampler=sampler, weights=weights)
 
     def __repr__(self) -> str:
         sizes = self._tree.children["posterior"].sizes
@@ -372,31 +376,31 @@ def shared_effects(
     """Sample average effects, their spread between tasks and the accuracy of tasks' estimates given releases.
 
     Args:
-        release: of messages of effects: ``mpmtl_prob.release(tasks, epsilon, reference=...)``; or several, that of the owners
-            first, of the same columns and reference values: another consortium's, or next year's. Every task in them counts
-            as one of its own: where the same tasks are in two of them, average effects have an interval as of twice as many
-            tasks, which is too narrow where the spread between tasks is large beside the noise.
+        release: a release of messages of effects: ``mpmtl_prob.release(tasks, epsilon, reference=...)``; or several, the
+            owners' first, with the same columns and reference values, as of another consortium or next year. Every task
+            in them counts as a different one: if the same tasks are in two of them, intervals of average effects are those
+            of twice as many tasks, which are too narrow where the spread between tasks is large relative to the noise.
         structure: of the covariance between tasks:
 
-            - "full": effects may go together, and differ in size.
-            - "diagonal": they do not go together.
-            - "group_sparse": nor do they, and few of them differ between tasks by much.
+            - "full": effects may be correlated, and differ in size.
+            - "diagonal": effects are not correlated.
+            - "group_sparse": effects are not correlated, and few of them differ much between tasks.
             - "low_rank": tasks differ along a few directions, above a floor.
-        prior: of average effects, spread and accuracy; default :class:`EffectsPrior`. :meth:`SharedEffects.sensitivity`
-            says how much of the result it is.
+        prior: of average effects, spread and accuracy; default: :class:`EffectsPrior`. :meth:`SharedEffects.sensitivity`
+            shows how far the result depends on it.
         chains: number of chains.
         warmup: iterations of adaptation per chain.
-        draws: kept iterations per chain; default 300, or as many as ``until`` takes, up to 10 000.
+        draws: number of draws of every chain; default: 300, or as many as ``until`` takes, up to 10 000.
         until: stop as soon as there are enough, of average effects and the size of the spread.
-        seed: of the sampler. The result is a function of the arguments.
-        progress_bar: show one, in effective draws.
-        sampler: "nuts"; or "weighted", points of a normal law that is fitted to the posterior, as often as that asks: in less
-            time, most of it compilation. Their weights say how far they are to be trusted, and where they say no, NUTS
-            takes their place. :attr:`SharedEffects.sampler` says which it was.
+        seed: seed of the sampler. The result is a function of the arguments.
+        progress_bar: show one, with effective draws.
+        sampler: "nuts"; or "weighted", importance resampling from a normal distribution that is fitted to the posterior. It
+            takes less time, most of it for compilation. If its weights cannot be trusted, NUTS is used instead;
+            :attr:`SharedEffects.sampler` says which was used.
 
     Raises:
         ValueError: a release of other messages, ``until`` with weighted points, or an argument outside its range.
-        KeyboardInterrupt: during warm-up. Later an interrupt ends the run with a warning, and what was drawn is returned.
+        KeyboardInterrupt: an interrupt during warm-up. A later one ends the run with a warning, and returns the draws so far.
 
     Model: :func:`mpmtl_prob.models.random_effects`.
 
@@ -406,13 +410,15 @@ def shared_effects(
     >>> shared.average_effects().columns.to_list()
     ['mean', 'sd', 'lower', 'upper', 'positive', 'tau', 'tau_lower', 'tau_upper', 'i2']
     """
-    own, others = checked_releases(release)
+    first, others = checked_releases(release)
     one_of("structure", structure, STRUCTURES)
     checked = check_prior(EffectsPrior() if prior is None else prior)
-    begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
-    seen = observed_effects(own, checked)
-    given = (seen, tuple(observed_effects(each, checked) for each in others))
-    start = start_of(seen, structure, given[1])
+    begin = time.perf_counter()
+    most = check_sampling(chains, warmup, draws, seed, until)
+    observed = observed_effects(first, checked)
+    observed_others = tuple(observed_effects(other, checked) for other in others)
+    start = start_of(observed, structure, observed_others)
+    args = (observed, observed_others)
     weights = None
 
     def posterior(
@@ -422,14 +428,14 @@ def shared_effects(
         extend: Callable[..., SharedEffects] | None,
         sampler: str = "nuts",
     ) -> SharedEffects:
-        import xarray as xr  # with pandas, nearly a second to import
+        import xarray as xr  # imported here because it takes nearly a second, with pandas
 
-        tree = _as_tree(own, drawn, statistics)
-        for number, each in enumerate(others):
-            tree[f"{_OTHER}{number}"] = xr.DataTree(each.to_xarray())
+        tree = _as_tree(first, drawn, statistics)
+        for number, other in enumerate(others):
+            tree[f"{_OTHER}{number}"] = xr.DataTree(other.to_xarray())
         tree.attrs |= {"seat": SharedEffects.seat, "structure": structure}
         return SharedEffects(
-            own, structure, seconds, tree, extend, prior=checked, others=others, sampler=sampler, weights=weights
+            first, structure, seconds, tree, extend, prior=checked, others=others, sampler=sampler, weights=weights
         )
 
     if one_of("sampler", sampler, SAMPLERS) == "weighted":
@@ -438,37 +444,36 @@ def shared_effects(
         wanted = ESS_PER_CHAIN * int(chains)
         with jax.enable_x64(True):
             drawn, weights = weighted_draws(
-                model_of(structure), given, start=start, keep=KEPT, shape=(int(chains), most), wanted=wanted, seed=seed
+                model_of(structure), args, start=start, keep=STORED, shape=(int(chains), most), wanted=wanted, seed=seed
             )
         if weights.bear(wanted):
             statistics = {"lp": drawn.pop("lp")}
             return posterior(drawn, statistics, time.perf_counter() - begin, None, "weighted")
-    run = Sampling(kernel(model_of(structure), _ACCEPTANCE), given, int(warmup), watched=watched_of, keep=kept)
+    run = Sampling(kernel(model_of(structure), _ACCEPTANCE), args, int(warmup), watched=watched_of, keep=stored_of)
     return Chains(run, True, posterior).start(int(chains), seed, start, most, until, progress_bar, begin)
 
 
-def checked_releases(given: Any) -> tuple[Release, tuple[Release, ...]]:
-    """Return the owners' release and others. Raises ValueError for what are no releases of the same effects, in one unit."""
-    release, *others = given if isinstance(given, list | tuple) and given else [given]
-    for each in (release, *others):
-        if not isinstance(each, Release):
-            raise ValueError(
-                f"release: expected a Release, got {type(each).__name__}; make one with mpmtl_prob.release"
-            )
-    layout = layout_of(release)
-    for number, each in enumerate(others, 2):
-        other = layout_of(each)
+def checked_releases(releases: Any) -> tuple[Release, tuple[Release, ...]]:
+    """Return the owners' release and the others. Raises ValueError unless they are of the same effects in the same units."""
+    first, *others = releases if isinstance(releases, list | tuple) and releases else [releases]
+    for release in (first, *others):
+        if not isinstance(release, Release):
+            got = type(release).__name__
+            raise ValueError(f"release: expected a Release, got {got}; make one with mpmtl_prob.release")
+    layout = layout_of(first)
+    for number, release in enumerate(others, 2):
+        other = layout_of(release)
         same = (other.coefficients, other.reference) == (layout.coefficients, layout.reference)
         if not same or other.coordinates != layout.coordinates:
             raise ValueError(
                 f"release: expected the effects {list(layout.coefficients)} in the same units in all releases, got others in "
                 f"release {number}; their columns and reference values have to be the same"
             )
-    return release, tuple(others)
+    return first, tuple(others)
 
 
 def layout_of(release: Release) -> EffectsLayout:
-    """The layout of a release's messages. Raises ValueError for a release that has no average effects in it."""
+    """Return the layout of a release's messages. Raises ValueError for a release without average effects."""
     if release.effects is None:
         raise ValueError(
             f"release: expected one of messages of effects, which holds average effects, got message={release.message!r}; "
@@ -478,7 +483,7 @@ def layout_of(release: Release) -> EffectsLayout:
 
 
 def check_prior(prior: EffectsPrior) -> EffectsPrior:
-    """The prior in numbers. Raises ValueError for one outside its range."""
+    """Return the prior with its numbers as floats. Raises ValueError for one outside its range."""
     if not isinstance(prior, EffectsPrior):
         raise ValueError(f"prior: expected an EffectsPrior, got {type(prior).__name__}")
     return EffectsPrior(
@@ -493,25 +498,28 @@ def check_prior(prior: EffectsPrior) -> EffectsPrior:
 
 
 def observed_effects(release: Release, prior: EffectsPrior | None = None) -> EffectsRelease:
-    """A release of messages of effects, as :func:`mpmtl_prob.models.random_effects` reads it.
+    """Prepare a release of messages of effects for :func:`mpmtl_prob.models.random_effects`.
 
     Args:
-        release: of messages of effects.
-        prior: default :class:`EffectsPrior`.
+        release: a release of messages of effects.
+        prior: default: :class:`EffectsPrior`.
 
     Raises:
         ValueError: a release of other messages.
     """
-    layout, law = layout_of(release), release.mechanisms[-1]
-    d, m, sigma = len(layout.coefficients), float(release.num_tasks), release.sigma[-1] - law.mean
+    layout = layout_of(release)
+    law = release.mechanisms[-1]
+    sigma = release.sigma[-1] - law.mean
+    d = len(layout.coefficients)
+    m = float(release.num_tasks)
     noise = law.variance / 2
     checked = EffectsPrior() if prior is None else prior
     if layout.covariates is not None:
         return _observed_with_covariates(layout, sigma, m, noise, checked)
-    # the last column over the last entry is the mean of g eta, as far as noise lets it be seen
-    column, one = sigma[-1], float(np.clip(sigma[-1, -1], 0.15 * m, 0.9 * m))
-    start = column[:d] / one / layout.effect_size
-    scale = np.sqrt(noise) / (one * layout.effect_size) + 0.3 / np.sqrt(m * d)
+    # the last column over the last entry is the mean of g eta, with noise
+    last = float(np.clip(sigma[-1, -1], 0.15 * m, 0.9 * m))
+    start = sigma[-1][:d] / last / layout.effect_size
+    scale = np.sqrt(noise) / (last * layout.effect_size) + 0.3 / np.sqrt(m * d)
     start *= max(0.0, 1 - d * scale**2 / max(float(start @ start), 1e-12)) if d > 2 else 1.0  # James and Stein
     return EffectsRelease(
         sigma, m, noise, layout.averages, layout.effect_size, layout.determined_size, layout.effect_variance, start, scale,
@@ -522,14 +530,16 @@ def observed_effects(release: Release, prior: EffectsPrior | None = None) -> Eff
 def _observed_with_covariates(
     layout: EffectsLayout, sigma: FloatArray, m: float, noise: float, prior: EffectsPrior
 ) -> EffectsRelease:
-    """Do as :func:`observed_effects`, for tasks with covariates z."""
+    """Prepare a release as :func:`observed_effects`, for tasks with covariates z."""
     Z, d = layout.z, len(layout.coefficients)
     number = Z.shape[1]
-    # the last columns over their last rows are g eta's regression on z. Those rows are the sum of z z' / |u|^2: it is noisy,
-    # and here made of z, which is public, and of one number, how much longer u is than z, by the noisy sum of |z|^2 / |u|^2
-    longer, squares = np.geomspace(0.1, 6.0, 60), (Z**2).sum(axis=1)
-    share = (squares / (squares + longer[:, None])).sum(axis=1)
-    weight = 1 / (squares + longer[np.abs(share - np.trace(sigma[-number:, -number:])).argmin()])
+    # The last columns times the inverse of their last rows are the regression of g eta on z. Those rows are the sum of
+    # z z' / |u|^2 with noise. Here it is computed from the public z and one number, |u|^2 - |z|^2, which is estimated from
+    # the noisy sum of |z|^2 / |u|^2.
+    excess = np.geomspace(0.1, 6.0, 60)
+    squares = (Z**2).sum(axis=1)
+    share = (squares / (squares + excess[:, None])).sum(axis=1)
+    weight = 1 / (squares + excess[np.abs(share - np.trace(sigma[-number:, -number:])).argmin()])
     inverse = np.linalg.inv((Z.T * weight) @ Z)
     start = sigma[:d, -number:] @ inverse / layout.effect_size
     scale = np.sqrt(noise) * np.linalg.norm(inverse, axis=0) / layout.effect_size + 0.3 / np.sqrt(m * d)
@@ -542,27 +552,14 @@ def _observed_with_covariates(
     )  # fmt: skip
 
 
-def in_table(effects: FloatArray, units: Units) -> FloatArray:
-    """Effects (..., d) less the reference's guess, in the table's units; an intercept at the reference's centres."""
-    out: FloatArray = (effects + units.guess) * per_table_unit(units)
-    if units.intercept:
-        out[..., -1] += units.target_centre
-    return out
-
-
-def per_table_unit(units: Units) -> FloatArray:
-    """Return the factors from effects in common units to those in the table's units, (d,)."""
-    return units.target_scale / units.scale
-
-
 def _tails(probability: float) -> tuple[float, float]:
     tail = (1 - fraction("probability", probability)) / 2
     return tail, 1 - tail
 
 
 def _as_tree(release: Release, drawn: Draws, statistics: Draws) -> xr.DataTree:
-    """The groups of :meth:`SharedEffects.to_arviz`, of draws and statistics by name, (chain, draw, ...)."""
-    import arviz_base as az  # with xarray and pandas, nearly a second to import
+    """Return the groups of :meth:`SharedEffects.to_arviz`, from draws and statistics by name, (chain, draw, ...)."""
+    import arviz_base as az  # imported here because it takes nearly a second, with xarray and pandas
     import xarray as xr
 
     layout = layout_of(release)
@@ -576,9 +573,11 @@ def _as_tree(release: Release, drawn: Draws, statistics: Draws) -> xr.DataTree:
         "determined_spread": drawn["determined_spread"],
         "errors": drawn["errors"],
     }
-    log_prior, coords = {"average": drawn["log_prior_mu"], "spread": drawn["log_prior_tau"]}, {}
+    log_prior = {"average": drawn["log_prior_mu"], "spread": drawn["log_prior_tau"]}
+    coords = {}
     if layout.covariates is not None:
-        posterior["slopes"], log_prior["covariates"] = drawn["slopes"], drawn["log_prior_slopes"]
+        posterior["slopes"] = drawn["slopes"]
+        log_prior["covariates"] = drawn["log_prior_slopes"]
         coords["covariate"] = [str(name) for name in layout.covariates.names]
     if layout.reference is not None:
         posterior["average_effect"] = in_table(drawn["mu"], layout.reference.units(layout.coefficients))

@@ -1,4 +1,4 @@
-"""Starts of a mixed model's chains, and which of their draws are kept and watched."""
+"""Draws of a mixed model: starts of their chains, which of them are stored and watched, and their units."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.data.units import Units
 from mpmtl_prob.models.effects import ACCURACY, MAX_RANK, EffectsRelease, other_site
 from mpmtl_prob.sampling.chains import Draws
 
-#: Sites that are kept.
-KEPT = (
+#: Sites that are stored.
+STORED = (
     *("mu", "Omega", *ACCURACY, "log_prior_mu", "log_prior_tau", "log_likelihood"),
     *("slopes", "log_prior_slopes"),  # of tasks with covariates
 )
 
 
 def start_of(seen: EffectsRelease, structure: str, others: Sequence[EffectsRelease] = ()) -> dict[str, Any]:
-    """Unconstrained values round which chains start."""
+    """Return unconstrained values around which chains start."""
     groups, d = np.shape(seen.averages)
     accuracy: dict[str, Any] = {"level": np.full(groups, 1.0), "determined_spread_site": -0.5, "errors_site": 0.0}
     if d > 1:
@@ -40,12 +41,25 @@ def start_of(seen: EffectsRelease, structure: str, others: Sequence[EffectsRelea
     return start
 
 
-def kept(draws: Draws) -> Draws:
-    """Those of the draws that are kept."""
-    return {name: draws[name] for name in KEPT if name in draws}
+def stored_of(draws: Draws) -> Draws:
+    """Return the draws that are stored."""
+    return {name: draws[name] for name in STORED if name in draws}
 
 
 def watched_of(draws: Draws) -> dict[str, FloatArray]:
-    """Average effects, the size of the spread and slopes, of whose draws there have to be enough."""
+    """Return average effects, the size of the spread, and slopes, which a run counts effective draws of."""
     watched = {"mu": draws["mu"], "log size": np.log(np.trace(draws["Omega"], axis1=-2, axis2=-1))}
     return watched | ({"slopes": draws["slopes"]} if "slopes" in draws else {})
+
+
+def in_table(effects: FloatArray, units: Units) -> FloatArray:
+    """Return effects (..., d) in the table's units, with the reference's guess; an intercept at the reference's centres."""
+    out: FloatArray = (effects + units.guess) * per_table_unit(units)
+    if units.intercept:
+        out[..., -1] += units.target_centre
+    return out
+
+
+def per_table_unit(units: Units) -> FloatArray:
+    """Return the factors from effects in common units to those in the table's units, (d,)."""
+    return units.target_scale / units.scale

@@ -1,7 +1,7 @@
-"""The law of Omega: before a release, and given the second moment A behind one.
+"""Distribution of Omega before a release, and given the second moment A of a release.
 
-With ``w_i ~ N(0, Omega)`` and ``Omega ~ InverseWishart(kappa, Phi)``, ``Omega | A ~ InverseWishart(kappa + m, Phi + A)``,
-whatever the release says of A: what m tasks leave open is known in closed form.
+With ``w_i ~ N(0, Omega)`` and ``Omega ~ InverseWishart(kappa, Phi)``, ``Omega | A ~ InverseWishart(kappa + m, Phi + A)``.
+Given A, Omega does not depend on the release, so that this is all the uncertainty that m tasks leave.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mpmtl_prob.privacy.mechanisms.wishart import bartlett
 
 
 def given_second_moment(posterior: Mapping[Any, ArrayLike], num_tasks: int) -> tuple[FloatArray, FloatArray] | None:
-    """Phi + A (chain, draw, d, d) and kappa + m of every draw, or None where Omega | A is not inverse Wishart.
+    """Return Phi + A (chain, draw, d, d) and kappa + m of every draw, or None where Omega | A is not inverse Wishart.
 
     Args:
         posterior: draws of A (chain, draw, d, d), of ``prior_scale``, the diagonal of Phi, and of kappa.
@@ -28,36 +28,37 @@ def given_second_moment(posterior: Mapping[Any, ArrayLike], num_tasks: int) -> t
     """
     if "prior_scale" not in posterior:
         return None
-    M, prior_scale = np.array(posterior["A"]), np.asarray(posterior["prior_scale"])
+    M = np.array(posterior["A"])
+    prior_scale = np.asarray(posterior["prior_scale"])
     np.einsum("...ii->...i", M)[...] += prior_scale
     return M, np.asarray(posterior["kappa"]) + num_tasks
 
 
 def inverse_wishart(rng: np.random.Generator, M: FloatArray, df: FloatArray | float) -> FloatArray:
-    """Omega ~ InverseWishart(df, M), exactly, (..., d, d); df broadcasts over the leading axes."""
+    """Draw Omega ~ InverseWishart(df, M) exactly, (..., d, d); df broadcasts over the leading axes."""
     d = M.shape[-1]
     L = np.linalg.cholesky(M)
     T = bartlett(rng, df, d, M.shape[:-2])
     half = np.empty_like(T)
-    for into, lower, right in zip(*(X.reshape(-1, d, d) for X in (half, T, L)), strict=True):
-        into[:] = solve_triangular(lower, right.T, lower=True, check_finite=False)
+    for out, lower, right in zip(*(X.reshape(-1, d, d) for X in (half, T, L)), strict=True):
+        out[:] = solve_triangular(lower, right.T, lower=True, check_finite=False)
     return np.swapaxes(half, -1, -2) @ half  # Omega = L T'^{-1} T^{-1} L'
 
 
 def draw_prior_omega(rng: np.random.Generator, s: FloatArray) -> FloatArray:
-    """Omega ~ InverseWishart(kappa, kappa diag(s)) before any release, kappa from its prior: (S, d, d), for s (S, d)."""
+    """Draw Omega ~ InverseWishart(kappa, kappa diag(s)) with kappa from its prior, (S, d, d), for s (S, d)."""
     draws, d = s.shape
     kappa = d + 1 + np.exp(model.LOG_KAPPA_MEAN + model.LOG_KAPPA_SD * rng.standard_normal(draws))
     return inverse_wishart(rng, (kappa[:, None] * s)[..., None] * np.eye(d), kappa)
 
 
 def above_a_floor(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-    """Variances over their floor, 1 + lambda^2, lambda ~ HalfCauchy(1)."""
+    """Draw variances over their floor, 1 + lambda^2 with lambda ~ HalfCauchy(1)."""
     return 1 + half_cauchy(rng, shape) ** 2
 
 
 def half_cauchy(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-    """Capped at 1e6, so that Omega stays well enough conditioned to factor."""
+    """Draw half-Cauchy numbers, at most 1e6 so that Omega is not too badly conditioned to be decomposed."""
     return np.minimum(np.abs(rng.standard_cauchy(shape)), 1e6)
 
 

@@ -1,4 +1,4 @@
-"""A first look at a release, at once: what its moments say before anything is sampled."""
+"""Moment estimate of the covariance that tasks share, in milliseconds and before anything is sampled."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mpmtl_prob.releases.release import Release
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FirstLook:
-    """An estimate without a model: :func:`first_look`.
+    """Moment estimate of :func:`first_look`.
 
     Attributes:
-        omega: a guess of Omega's shape, scaled to mean variance 1, (d, d).
+        omega: an estimate of Omega's shape, scaled to mean variance 1, (d, d).
         spectrum: its eigenvalues as shares of their sum, descending, (d,).
-        visible: how many directions of the release stand clear of its noise.
+        visible: number of directions of the release that are clearly larger than its noise.
     """
 
     omega: FloatArray
@@ -37,13 +37,14 @@ class FirstLook:
 
 
 def first_look(release: Release) -> FirstLook:
-    """Return what the moments of a release say, in milliseconds: Sigma less the noise's mean, where it stands clear of it.
+    """Estimate Omega's shape from the moments of a release, in milliseconds.
 
-    Hidden directions share what is left, equally. It has no intervals, and where little stands clear it is nearly the
-    identity; :func:`shared_covariance` is the posterior.
+    It is Sigma less the noise's mean in directions that are clearly larger than the noise; the other directions share the
+    rest equally. It has no intervals, and is nearly the identity where the noise is large. :func:`shared_covariance` samples
+    the posterior.
 
     Raises:
-        ValueError: no release, or noise without a known density.
+        ValueError: an argument that is not a release, or noise without a known density.
 
     >>> train, _, _ = mp.datasets.synthetic_low_rank(num_tasks=40, num_features=3, rows=10)
     >>> mp.inference.first_look(mp.release(train, epsilon=10.0)).omega.shape

@@ -1,4 +1,4 @@
-"""Base class of posteriors given a release: draws in a tree, chains that go on, files, and cards."""
+"""Base class of posteriors given a release: draws in a tree, chains that can be extended, files, and cards."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ from mpmtl_prob.sampling.stored import packed, unpacked
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Of :func:`settled`: draws per chain, at most and between two looks.
-MOST_DRAWS, _MORE = 2000, 100
+#: Largest number of draws per chain of :func:`extend_until_sound`.
+MOST_DRAWS = 2000
+#: Draws per chain that it adds between two diagnoses.
+_MORE = 100
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PublicPosterior[S](ABC):
-    """A posterior given a release, computed from public things alone, and public.
+    """Posterior given a release, computed from public information alone, and so public.
 
     Attributes:
-        release: what it conditions on.
-        structure: of the covariance between tasks, as it was asked for.
+        release: the release that it conditions on.
+        structure: structure of the covariance between tasks, as requested.
         seconds: wall-clock time of the sampling.
     """
 
@@ -49,31 +51,33 @@ class PublicPosterior[S](ABC):
     _extend: Callable[[int, Until | None, bool], Any] | None = None
 
     seat = "public"
-    #: What a file of it is called in errors; groups of its tree, and those of them that hold draws.
-    _held: ClassVar[str]
+    #: Name of its files' contents in errors.
+    _contents: ClassVar[str]
+    #: Groups of its tree.
     _groups: ClassVar[tuple[str, ...]]
+    #: Those of the groups that have draws.
     _drawn: ClassVar[tuple[str, ...]]
 
-    def __getstate__(self) -> dict[str, Any]:  # chains are compiled programs: as in a file, there are none
-        return self.__dict__ | {"_extend": None}
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_extend": None}  # chains are compiled programs, which cannot be pickled
 
     @property
     def num_draws(self) -> int:
-        """Draws kept of every chain."""
+        """Number of draws of every chain."""
         return int(self._tree.children["posterior"].sizes["draw"])
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the release: everything after it is post-processing."""
+        """Guarantee of the release, which holds for the posterior too (post-processing)."""
         return self.release.guarantee
 
     @property
     def releases(self) -> tuple[Release, ...]:
-        """All releases that it conditions on, each with a guarantee of its own."""
+        """All releases that it conditions on, each with its own guarantee."""
         return (self.release,)
 
     def draws(self, name: str) -> FloatArray:
-        """All draws of a variable of the group ``posterior``, (S, ...), chains one after the other."""
+        """Return all draws of a variable of the group ``posterior``, (S, ...), one chain after another."""
         values: FloatArray = self._tree.children["posterior"].dataset[name].values
         return values.reshape(-1, *values.shape[2:])
 
@@ -88,23 +92,23 @@ class PublicPosterior[S](ABC):
         return self.release.features
 
     def subspace(self, rank: int, reference: ArrayLike | None = None) -> Subspace:
-        """The posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""
+        """Return the posterior of the leading subspace of Omega; arguments as :func:`mpmtl_prob.inference.subspace`."""
         draws = self._tree.children["posterior"].dataset["Omega"].values
         return subspace(draws, rank, features=self._varying, reference=reference)
 
     @abstractmethod
     def to_arviz(self) -> xr.DataTree:
-        """A copy of the tree of all draws, and of what goes with them."""
+        """Return a copy of the tree with all draws, statistics and data."""
 
     @abstractmethod
     def diagnose(self) -> Diagnosis:
-        """r-hat and effective sample sizes, what they mean, and what the release says, in words."""
+        """Return r-hat and effective sample sizes, what they mean, and what the release says, in words."""
 
     def extend(self, draws: int | None = None, *, until: Until | None = None, progress_bar: bool = True) -> Self:
-        """The posterior with more draws, from where the chains stopped, also of a run that was interrupted.
+        """Return the posterior with more draws, from where its chains stopped or were interrupted.
 
         Args:
-            draws: more per chain; default 300, or as many as ``until`` takes.
+            draws: number of further draws per chain; default: 300, or as many as ``until`` takes.
             until: stop as soon as there are enough.
             progress_bar: show one.
 
@@ -117,17 +121,16 @@ class PublicPosterior[S](ABC):
         return more
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to a NetCDF file, of which :meth:`load` makes an equal posterior; as public as the release.
+        """Write everything to a NetCDF file, from which :meth:`load` makes an equal posterior.
 
-        Draws are kept in single precision, round their medians (:mod:`mpmtl_prob.sampling.stored`).
-
-        Where nothing is proved of a release, the file is for its owner alone (mode 0600).
+        The file is as public as the release. If nothing is proved about a release, only the file's owner may read it (mode
+        0600). Draws are stored in single precision, around their medians (:mod:`mpmtl_prob.sampling.stored`).
         """
-        unproved = any(each.guarantee.proved is None for each in self.releases)
+        unproved = any(release.guarantee.proved is None for release in self.releases)
         write_netcdf(self.as_stored(), path, private=unproved)
 
     def as_stored(self) -> xr.DataTree:
-        """The tree as :meth:`save` writes it, of which :meth:`from_tree` makes an equal posterior."""
+        """Return the tree as :meth:`save` writes it, from which :meth:`from_tree` makes an equal posterior."""
         tree = self._tree.copy()
         for group in self._drawn:
             tree[group] = packed(tree[group].to_dataset())
@@ -141,23 +144,27 @@ class PublicPosterior[S](ABC):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none."""
-        with holding(cls._held, path):
+        with holding(cls._contents, path):
             return cls.from_tree(read_tree(path))
 
     @classmethod
     @abstractmethod
     def from_tree(cls, tree: xr.DataTree) -> Self:
-        """The posterior of a tree as :meth:`save` wrote it. Raises KeyError, TypeError or ValueError for another tree."""
+        """Make the posterior from a tree as :meth:`save` wrote it.
+
+        Raises:
+            KeyError, TypeError, ValueError: another tree.
+        """
 
     @classmethod
-    def _own_tree(cls, tree: xr.DataTree, structure: str) -> tuple[Release, xr.DataTree]:
-        """The release of a tree, and the tree as the posterior holds it."""
-        import xarray as xr  # with pandas, nearly a second to import
+    def _release_and_tree(cls, tree: xr.DataTree, structure: str) -> tuple[Release, xr.DataTree]:
+        """Return the release of a stored tree, and the tree with draws in double precision."""
+        import xarray as xr  # imported here because it takes nearly a second, with pandas
 
         groups = {k: unpacked(tree[k].to_dataset()) for k in (*cls._groups, "release")}
-        own = xr.DataTree.from_dict(groups)
-        own.attrs |= {"seat": cls.seat, "structure": structure}
-        return Release.from_xarray(groups["release"]), own
+        unpacked_tree = xr.DataTree.from_dict(groups)
+        unpacked_tree.attrs |= {"seat": cls.seat, "structure": structure}
+        return Release.from_xarray(groups["release"]), unpacked_tree
 
     @abstractmethod
     def _facts(self) -> Mapping[str, object]:
@@ -169,12 +176,12 @@ class PublicPosterior[S](ABC):
 
 @dataclass(frozen=True, eq=False)
 class Chains[P]:
-    """The chains behind a posterior.
+    """Chains behind a posterior, by which it can be extended.
 
     Attributes:
-        run: of the sampler.
-        double: whether in double precision whatever JAX is set to.
-        posterior: makes one of draws, statistics, the seconds that they took, and a function that draws more.
+        run: settings of the run.
+        double: whether to sample in double precision, even where JAX is set to single.
+        posterior: makes a posterior from draws, statistics, the seconds that they took, and a function that extends it.
     """
 
     run: Sampling
@@ -184,7 +191,7 @@ class Chains[P]:
     def start(
         self, chains: int, seed: int, start: Any, most: int, until: Until | None, progress_bar: bool, begin: float
     ) -> P:
-        """The posterior of a new run, whose clock says it began at ``begin``."""
+        """Run new chains, and return their posterior; ``begin`` is the time on the clock when its computation began."""
         with self._precision():
             reached = self.run.init(chains, seed, start)
         return self._extend(reached, [], most, until, progress_bar, time.perf_counter() - begin)
@@ -198,11 +205,12 @@ class Chains[P]:
         progress_bar: bool,
         seconds: float,
     ) -> P:
-        """Until there are ``most`` draws per chain, or enough; ``seconds`` is what the run took so far."""
+        """Run the chains up to ``most`` draws of each, or until there are enough; ``seconds`` is the time so far."""
         begin = time.perf_counter()
         with self._precision():
             reached = self.run.extend(reached, parts, most, until=until, progress_bar=progress_bar)
-        drawn, statistics = (join([part[i] for part in parts]) for i in (0, 1))
+        drawn = join([samples for samples, _ in parts])
+        statistics = join([of_chunk for _, of_chunk in parts])
         seconds += time.perf_counter() - begin
 
         def extend(more: int, until: Until | None, progress_bar: bool) -> P:
@@ -215,7 +223,7 @@ class Chains[P]:
 
 
 def refused_names(reason: str, *names: str) -> Callable[[Any, str], Any]:
-    """Return a ``__getattr__`` that says why an object has none of these names, where others of its kind have them."""
+    """Return a ``__getattr__`` that says why an object lacks these names, which others of its kind have."""
 
     def missing(self: Any, name: str) -> Any:
         plain = f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -224,17 +232,17 @@ def refused_names(reason: str, *names: str) -> Callable[[Any, str], Any]:
     return missing
 
 
-#: Why a posterior given other messages has no tables of effects.
+#: The reason why posteriors given messages of directions or weights have no tables of effects.
 NO_AVERAGES = (
     "the release is of messages of directions or weights, which hold no average effects; with "
     "mpmtl_prob.release(tasks, epsilon, reference=...) it does, and shared_effects reads it"
 )
 
 
-def settled[P: PublicPosterior[Any]](shared: P, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> P:
-    """Draw more until the posterior's own diagnosis is content, or ``most`` draws per chain are reached.
+def extend_until_sound[P: PublicPosterior[Any]](shared: P, *, most: int = MOST_DRAWS, progress_bar: bool = True) -> P:
+    """Extend a posterior until its diagnosis asks for no more draws, or there are ``most`` draws per chain.
 
-    Where transitions diverged more draws mend nothing, and none are made; nor after an interrupt.
+    It is not extended after divergences, which more draws do not mend, nor after an interrupt.
     """
     drawn = shared.num_draws
     while drawn < most and shared.diagnose().asks_for_draws:
@@ -246,8 +254,12 @@ def settled[P: PublicPosterior[Any]](shared: P, *, most: int = MOST_DRAWS, progr
 
 
 def check_sampling(chains: int, warmup: int, draws: int | None, seed: int, until: Until | None = None) -> int:
-    """The most draws per chain. Raises ValueError for an argument outside its range."""
-    whole("warmup", warmup, upto=MANY - 1)  # which compiled programs count
+    """Return the largest number of draws per chain.
+
+    Raises:
+        ValueError: an argument outside its range.
+    """
+    whole("warmup", warmup, upto=MANY - 1)  # so that compiled programs can count it
     whole("seed", seed, 0)
     most = _most(draws, until)
     whole("chains", chains, upto=max(MANY // most, 1))
@@ -255,6 +267,7 @@ def check_sampling(chains: int, warmup: int, draws: int | None, seed: int, until
 
 
 def _most(draws: int | None, until: Until | None) -> int:
+    """Return the largest number of draws per chain, by default one that depends on the stopping rule."""
     if until is not None and not isinstance(until, Until):
         raise ValueError(f"until: expected Until(ess=..., rhat=...), got {type(until).__name__}")
     return whole("draws", (300 if until is None else 10_000) if draws is None else draws, upto=MANY)

@@ -1,4 +1,4 @@
-"""The public seat: from a release to the posterior of the covariance that tasks share."""
+"""Posterior of the covariance that tasks share, given a release: the public seat."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-#: What step sizes aim at: with NumPyro's .8 single transitions diverge in one posterior of ten.
+#: Acceptance probability that step sizes aim at. With NumPyro's .8 single transitions diverge in one posterior of ten.
 ACCEPTANCE = 0.9
-#: What a diagnosis of :func:`shared_covariance` advises.
+#: Advice of a diagnosis of :func:`shared_covariance`.
 REMEDIES = Remedies(
     "Call shared_covariance with more draws, or a longer warmup.",
     lambda more, draws: f"shared_covariance(..., draws={more + draws}) should do.",
@@ -49,29 +49,29 @@ REMEDIES = Remedies(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedPosterior(PublicPosterior[Structure]):
-    """Posterior of the tasks' shared covariance given a release. Computed from public things alone, and public.
+    """Posterior of the tasks' shared covariance given a release. It is computed from public information alone, and so public.
 
     Attributes:
-        release: what it conditions on.
-        structure: of Omega, as given to :func:`shared_covariance`.
+        release: the release that it conditions on.
+        structure: structure of Omega, as given to :func:`shared_covariance`.
         seconds: wall-clock time of the sampling.
     """
 
-    _held = "public posterior"
+    _contents = "public posterior"
     _groups = ("posterior", "sample_stats", "observed_data")
     _drawn = ("posterior", "sample_stats")
-    if not TYPE_CHECKING:  # which knows them by itself
+    if not TYPE_CHECKING:  # type checkers would accept any attribute
         __getattr__ = refused_names(NO_AVERAGES, "average_effects", "contrasts", "new_task", "sensitivity")
 
     def to_arviz(self) -> xr.DataTree:
-        """A DataTree with groups ``posterior``, ``sample_stats``, ``observed_data`` and ``release``.
+        """Return a DataTree with groups ``posterior``, ``sample_stats``, ``observed_data`` and ``release``.
 
-        ``posterior`` holds ``A``, the second moment behind the release (behind its last round); ``Omega``, the
-        covariance of a task's weights (both over (chain, draw, feature, feature_other)); ``spectrum``, Omega's eigenvalues
-        as shares of their sum, descending; ``log_phi``; and by structure ``inclusion`` (feature), ``kappa`` and
-        ``prior_scale`` (feature), the diagonal of Phi: Omega | A ~ InverseWishart(kappa + m, Phi + A).
+        ``posterior`` has ``A``, the second moment of the last round's messages, and ``Omega``, the covariance of a task's
+        weights, both over (chain, draw, feature, feature_other); ``spectrum``, Omega's eigenvalues as shares of their sum,
+        descending; ``log_phi``; and by structure ``inclusion`` (feature), ``kappa`` and ``prior_scale`` (feature), the
+        diagonal of Phi: Omega | A ~ InverseWishart(kappa + m, Phi + A).
         """
-        return self._tree.copy(deep=True)  # what is done to the tree is not done to the posterior
+        return self._tree.copy(deep=True)  # so that changes of the tree do not change the posterior
 
     @property
     def omega(self) -> FloatArray:
@@ -80,10 +80,10 @@ class SharedPosterior(PublicPosterior[Structure]):
 
     @former_arguments(sharpness="power")
     def shape(self, power: float = 1.0) -> FloatArray:
-        """Posterior mean of the shape of Omega^p, p the power, scaled to mean variance 1, (d, d): what a plug-in needs.
+        """Return the posterior mean of the shape of Omega^p, scaled to mean variance 1, (d, d), for plug-in estimates.
 
-        Messages are estimates, whose errors make their second moment flatter than that of the weights; p > 1 undoes it.
-        The power is taken draw by draw, so that where the release says little the mean stays near the identity.
+        Messages are estimates, whose errors make their second moment flatter than that of the weights; a power p > 1 corrects
+        this. The power is taken of every draw, so that the mean stays near the identity where the release says little.
 
         Raises:
             ValueError: power that is not positive.
@@ -92,98 +92,108 @@ class SharedPosterior(PublicPosterior[Structure]):
 
     @former_arguments(sharpness="power")
     def shapes(self, power: ArrayLike) -> FloatArray:
-        """Return as many draws of the shape, evenly spaced over the chains, as power has entries, (S, d, d)."""
+        """Return draws of the shape of Omega^p, evenly spaced over the chains, one for each p in ``power``, (S, d, d)."""
         return self._shapes.shapes(power)
 
     @cached_property
     def _shapes(self) -> CovarianceDraws:
-        posterior, structure = self._tree.children["posterior"].dataset, self.structure.resolve(self.release)
+        posterior = self._tree.children["posterior"].dataset
+        structure = self.structure.resolve(self.release)
         conditional = law.given_second_moment(posterior, self.release.num_tasks)
         M = posterior["Omega"].values if conditional is None else conditional[0]  # E[Omega | A, phi] up to a factor
         eigenvalues, U = np.linalg.eigh(M.reshape(-1, *M.shape[-2:]))
         if not structure.rotation_invariant:
             return CovarianceDraws(eigenvalues, U)
-        # Prior and noise favour no direction, so the posterior is the same when an axis of Sigma's eigenbasis is flipped:
-        # in that basis the mean is diagonal, and it grows with Sigma's eigenvalues. What the draws say besides is noise.
+        # Prior and noise are invariant to rotations, so that the posterior does not change when an axis of Sigma's eigenbasis
+        # is reflected. In that basis the mean is therefore diagonal, and it grows with Sigma's eigenvalues. Whatever differs
+        # from this in the draws is Monte Carlo error.
         V = np.linalg.eigh(self.release.sigma[-1])[1]
         if type(structure) is not Full:
             return CovarianceDraws(eigenvalues, V.T @ U, V)
-        # A is of rank m, and Phi the same in every direction
-        m, floor = self.release.num_tasks, posterior["prior_scale"].values[..., 0].ravel()
+        # A has rank m, and Phi is a multiple of the identity, which is the floor
+        m = self.release.num_tasks
+        floor = posterior["prior_scale"].values[..., 0].ravel()
         return CovarianceDraws(eigenvalues[:, -m:], V.T @ U[..., -m:], V, floor)
 
     without = FormerName("leave_one_out")
 
     def leave_one_out(self, message: ArrayLike) -> CovarianceDraws:
-        """Roughly the shape as the release would tell it had one task not sent its message (d,): for that task's owner alone.
+        """Return approximate draws of the shape given the release without one task's message (d,), for that task's owner.
 
-        What comes out is as private as the message; with the release it gives the message away.
+        The result is as private as the message, which can be computed from it and the release.
 
-        Some of the draws of A, tens of them, lose the share g of w~ w~', g = Var(w~' A w~ | Sigma) / Var(w~' E w~), by which
-        the posterior mean follows the release (Kalman's gain): 1 without noise, next to 0 where noise hides a message.
+        Some tens of the draws of A are reduced by g w~ w~', where g = Var(w~' A w~ | Sigma) / Var(w~' E w~) is the share by
+        which the posterior mean follows the release (the Kalman gain): 1 without noise, and near 0 where noise dominates.
 
         Raises:
             ValueError: another structure than "full", several rounds, or a message that is not d finite numbers.
         """
         if self._shapes.floor is None or self.release.rounds > 1:
-            raise ValueError("without: expected a posterior of structure 'full' and of one round")
-        w, d = as_float_array("message", message), self.release.num_features
+            raise ValueError("leave_one_out: expected a posterior of structure 'full' and of one round")
+        w = as_float_array("message", message)
+        d = self.release.num_features
         if w.shape != (d,) or not np.isfinite(w).all():
             raise ValueError(f"message: expected {d} finite numbers, one per feature, got an array of shape {w.shape}")
         share = self._share(w)
         return self._shapes.leave_one_out(w, share, np.linalg.eigh(self.release.sigma[-1] - share * np.outer(w, w))[1])
 
     def _share(self, w: FloatArray) -> float:
-        """Compute how far the posterior mean of w' A w follows w' Sigma w: exact beside Gaussian noise, for small steps."""
+        """Return the derivative of the posterior mean of w' A w in w' Sigma w, which is exact for Gaussian noise."""
         A = self._tree.children["posterior"].dataset["A"].values.reshape(-1, len(w), len(w))
-        known, noise = np.var(np.einsum("i,sij,j->s", w, A, w)), self._noise_variance * np.dot(w, w) ** 2
-        return float(min(1.0, known / noise)) if noise else 0.0
+        posterior_variance = np.var(np.einsum("i,sij,j->s", w, A, w))
+        noise_variance = self._noise_variance * np.dot(w, w) ** 2
+        return float(min(1.0, posterior_variance / noise_variance)) if noise_variance else 0.0
 
     @cached_property
-    def _noise_variance(self) -> float:  # which a user's law may have to find by draws
-        return self.release.mechanisms[-1].variance
+    def _noise_variance(self) -> float:
+        return self.release.mechanisms[-1].variance  # cached, as a user's mechanism may estimate it by draws
 
     @cached_property
     def information(self) -> Information:
-        """Information in the release: how wide intervals are, against those without its noise and those before it."""
+        """Information in the release, as widths of intervals relative to those without noise and before the release."""
         prior = self.structure.resolve(self.release).prior
         return information(self._tree["posterior"].to_dataset(), prior, self.release.num_tasks)
 
     def structure_in_words(self) -> str:
-        """Say what is known of Omega's structure: of "auto", which one the release speaks for, and which features matter."""
+        """Describe Omega's structure: for "auto", which one the release supports, and which features matter."""
         return self.structure.resolve(self.release).describe(self._tree["posterior"].to_dataset())
 
     def diagnose(self) -> Diagnosis:
-        """r-hat and effective sample sizes, what they mean, and what the release says, in words.
+        """Return r-hat and effective sample sizes, what they mean, and what the release says, in words.
 
-        Judged is what the release identifies: the spectrum of Omega, its scale phi, kappa and the inclusion of features;
-        never eigenvectors.
+        They refer to identified functionals: the spectrum of Omega, its scale phi, kappa and the inclusion of features, but
+        not eigenvectors.
         """
         posterior = self._tree["posterior"].to_dataset()
         judged = {"log_phi": "log_phi", "the spectrum": "spectrum", "kappa": "kappa", "inclusion": "inclusion"}
         functionals = {name: posterior[site].values for name, site in judged.items() if site in posterior}
-        if self._settled:
+        if self._constant_spectrum:
             del functionals["the spectrum"]
         statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
         remarks = [f"Structure: {self.structure_in_words()}.", str(self.information)]
         return diagnose(functionals, statistics, remedies=REMEDIES, remarks=[line for line in remarks if line])
 
     def settings(self) -> dict[str, Any]:
-        """The name of the structure."""
+        """Return the name of the structure."""
         return {"structure": self.structure.name}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], structure: Structure | None = None) -> Self:
-        """Read a posterior that :meth:`save` wrote. Raises ValueError for a file that holds none.
+        """Read a posterior that :meth:`save` wrote.
 
-        ``structure`` is the one that it was made with, where that is none of this library's.
+        Args:
+            path: the file.
+            structure: the structure that it was made with, if that is the user's own.
+
+        Raises:
+            ValueError: a file without a posterior, or with one of another structure.
         """
         with holding("public posterior", path):
             return cls.from_tree(read_tree(path), structure)
 
     @classmethod
     def from_tree(cls, tree: xr.DataTree, structure: Structure | None = None) -> Self:
-        """The posterior of a tree as :meth:`to_arviz` made it, by a structure as for :meth:`load`.
+        """Make the posterior from a tree as :meth:`to_arviz` returns it, with a structure as in :meth:`load`.
 
         Raises:
             KeyError, TypeError: another tree.
@@ -194,18 +204,18 @@ class SharedPosterior(PublicPosterior[Structure]):
             structure = structure_of(name)
         elif structure.name != name:
             raise ValueError(f"structure: expected {name!r} as in the tree, got {structure.name!r}")
-        release, own = cls._own_tree(tree, name)
-        return cls(release, structure, float(tree.attrs.get("seconds", 0.0)), own)
+        release, unpacked_tree = cls._release_and_tree(tree, name)
+        return cls(release, structure, float(tree.attrs.get("seconds", 0.0)), unpacked_tree)
 
     @property
-    def _settled(self) -> bool:
-        """Return whether the structure leaves nothing of the spectrum open."""
+    def _constant_spectrum(self) -> bool:
+        """Return whether the structure allows only one spectrum, as with one feature."""
         return not np.ptp(self._tree.children["posterior"].dataset["spectrum"].values, axis=(0, 1)).any()
 
     def _sampling(self) -> str:
         divergences = int(self._tree.children["sample_stats"].dataset["diverging"].sum())
-        sites = ["log_phi"] if self._settled else ["spectrum", "log_phi"]
-        from arviz_stats import rhat  # which takes two seconds to import
+        sites = ["log_phi"] if self._constant_spectrum else ["spectrum", "log_phi"]
+        from arviz_stats import rhat  # imported here because it takes two seconds
 
         worst = rhat(self._tree.children["posterior"].to_dataset()[sites])
         largest = max(float(v.max()) for v in worst.data_vars.values())
@@ -244,35 +254,36 @@ def shared_covariance(
     """Sample the posterior of the shared covariance given a release, with NUTS.
 
     Args:
-        release: with Wishart or Gaussian noise. Of several rounds the last is read, whose messages answer those before.
-            One of messages of effects holds their average too: what comes out is then :func:`shared_effects`' posterior,
-            whose ``subspace`` and ``omega`` are of the effects between tasks, and which has its own structures.
-        structure: of Omega:
+        release: a release with Wishart or Gaussian noise. Of several rounds the last is used, whose messages have used those
+            before. For messages of effects, which have an average too, the result is the posterior of :func:`shared_effects`.
+            Its ``subspace`` and ``omega`` are of effects between tasks, and it has its own structures.
+        structure: structure of Omega, or a :class:`Structure` of your own:
 
-            - "full": none. The default, and the only one that treats all directions alike and fast.
-            - "group_sparse": diagonal, few features matter. Where that is so it is worth a tenfold budget and more.
-            - "auto": anything between these two. How diagonal Omega is (kappa) and which features matter (lambda) are
-              learnt from the release with the rest, so the posterior averages over structures; it takes longer.
-            - "low_rank": a few directions above a floor. Takes longer; :func:`structure_for` says where it pays.
-            - "paper", "paper_group_sparse": the weights latent under the papers' trace norm or l2,1 penalty as a prior, of
-              unknown scale; m d latent numbers, for small problems.
+            - "full": none. The default, fast, and without preferred directions.
+            - "group_sparse": diagonal, few features matter. If that is true, it is worth a budget ten times as large.
+            - "auto": any degree between these two. How diagonal Omega is (kappa) and which features matter (lambda) are
+              learnt from the release, so that the posterior averages over structures. It takes longer.
+            - "low_rank": a few directions above a floor. It takes longer; :func:`structure_for` says where it is better.
+            - "paper", "paper_group_sparse": latent weights under the papers' trace norm or l2,1 penalty as a prior of unknown
+              scale. They have m d latent numbers, and suit small problems.
 
-            With fewer tasks than features A is singular, and "full" and "auto" sample the weights behind it, "full" also with
-            as many. Or a :class:`Structure` of your own.
+            With fewer tasks than features A is singular; then "full" and "auto" sample latent weights. "full" does so with
+            equal numbers too.
         chains: number of chains.
         warmup: iterations of adaptation per chain.
-        draws: kept iterations per chain; default 300, or as many as ``until`` takes, up to 10 000.
-        until: stop as soon as there are enough, such as ``Until(ess=400, rhat=1.01)``: of log(phi), the three largest
+        draws: number of draws of every chain; default: 300, or as many as ``until`` takes, up to 10 000.
+        until: stop as soon as there are enough, such as ``Until(ess=400, rhat=1.01)``. It watches log(phi), the three largest
             shares of A's eigenvalues, and the structure's log(kappa) and inclusion of features.
-        seed: of the sampler. The result is a function of the arguments.
-        progress_bar: show one, in effective draws, under a :func:`first_look` at the release.
+        seed: seed of the sampler. The result is a function of the arguments.
+        progress_bar: show one, with effective draws, under a :func:`first_look` at the release.
 
-    The papers' "paper" and "paper_group_sparse" are sampled as JAX is set, all others in double precision.
+    "paper" and "paper_group_sparse" are sampled in JAX's precision, all others in double precision.
 
     Raises:
         ValueError: a structure that needs more tasks than the release has; noise of another kind than Wishart or Gaussian;
             or an argument outside its range.
-        KeyboardInterrupt: during warm-up. Later an interrupt ends the run with a warning, and what was drawn is returned.
+        KeyboardInterrupt: an interrupt during warm-up. A later one ends the run with a warning, and the draws so far are
+            returned.
 
     Models: :mod:`mpmtl_prob.models.shared_covariance`, :mod:`mpmtl_prob.models.latent_weights`.
 
@@ -289,26 +300,27 @@ def shared_covariance(
             release, structure=one_of("structure", structure, STRUCTURES), chains=chains, warmup=warmup, draws=draws,
             until=until, seed=seed, progress_bar=progress_bar,
         )  # fmt: skip
-    asked = structure_of(structure)
-    begin, most = time.perf_counter(), check_sampling(chains, warmup, draws, seed, until)
-    chosen = asked.model_for(release)
+    requested = structure_of(structure)
+    begin = time.perf_counter()
+    most = check_sampling(chains, warmup, draws, seed, until)
+    model_and_init = requested.model_for(release)
     if progress_bar:
         tqdm.write(str(first_look(release)))
-    run = Sampling(kernel(chosen.model, ACCEPTANCE), (observed(release),), int(warmup), watched=_watched)
+    run = Sampling(kernel(model_and_init.model, ACCEPTANCE), (observed(release),), int(warmup), watched=_watched)
 
     def posterior(
         drawn: Draws, statistics: Draws, seconds: float, extend: Callable[..., SharedPosterior]
     ) -> SharedPosterior:
         tree = as_tree(release, drawn, statistics, seed)
-        tree.attrs |= {"seat": SharedPosterior.seat, "structure": asked.name}
-        return SharedPosterior(release, asked, seconds, tree, extend)
+        tree.attrs |= {"seat": SharedPosterior.seat, "structure": requested.name}
+        return SharedPosterior(release, requested, seconds, tree, extend)
 
-    chains_of = Chains(run, asked.double, posterior)
-    return chains_of.start(int(chains), seed, chosen.start, most, until, progress_bar, begin)
+    of_release = Chains(run, requested.double, posterior)
+    return of_release.start(int(chains), seed, model_and_init.start, most, until, progress_bar, begin)
 
 
 def _watched(draws: Draws) -> dict[str, FloatArray]:
-    """log(phi), the three largest shares of A's eigenvalues and, if there are any, log(kappa) and features' inclusion."""
+    """Return log(phi), the three largest shares of A's eigenvalues and, if there are any, log(kappa) and inclusion."""
     eigenvalues = np.linalg.eigvalsh(draws["A"].astype(np.float64))[..., ::-1]
     watched = {"log_phi": draws["log_phi"], "shares": (eigenvalues / eigenvalues.sum(-1, keepdims=True))[..., :3]}
     if "kappa" in draws:

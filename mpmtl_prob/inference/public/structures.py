@@ -1,6 +1,6 @@
-"""Structures of Omega: each reads a release by a model of its own, and says in words what was found.
+"""Structures of Omega: priors, models of a release under them, and descriptions of the posterior in words.
 
-Users name one of :data:`STRUCTURES`, or bring a :class:`Structure` of their own.
+Users name one of :data:`STRUCTURES`, or write a :class:`Structure` of their own.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 class ModelAndInit(NamedTuple):
-    """A model of a release, and where its chains start.
+    """Model of a release, and where its chains start.
 
     Attributes:
         model: a NumPyro model of :class:`~mpmtl_prob.models.shared_covariance.Observed` with the deterministic sites ``A``
-            (d, d), ``log_phi`` and ``Omega`` (d, d). In the place of Omega: its diagonal, ``omega`` (d,); or ``kappa`` and
-            ``prior_scale`` (d,), given which Omega is InverseWishart(kappa + m, diag(prior_scale) + A). Also, if there
-            are any: ``inclusion`` (d,). The same function for every release, or each compiles anew.
+            (d, d), ``log_phi`` and ``Omega`` (d, d). Instead of Omega it may have its diagonal ``omega`` (d,), or ``kappa``
+            and ``prior_scale`` (d,), given which Omega is InverseWishart(kappa + m, diag(prior_scale) + A). It may also have
+            ``inclusion`` (d,). It should be the same function for every release, because each function is compiled anew.
         start: unconstrained values of its sites.
     """
 
@@ -50,12 +50,12 @@ class ModelAndInit(NamedTuple):
 
 
 class Structure(ABC):
-    """A prior on Omega, and a model that reads a release with it. ``name`` and :meth:`model_for` are enough.
+    """Prior on Omega, with a model of a release. A subclass needs ``name`` and :meth:`model_for`.
 
     Attributes:
-        name: in tables, files and words.
-        rotation_invariant: the prior favours no direction.
-        double: always sampled in double precision, as where beside a large direction single precision loses the floor.
+        name: its name in tables, files and words.
+        rotation_invariant: whether the prior is invariant to rotations.
+        double: whether to sample in double precision always. In single precision a floor is lost beside a large direction.
     """
 
     name: ClassVar[str]
@@ -63,7 +63,11 @@ class Structure(ABC):
     double: ClassVar[bool] = False
 
     def check(self, num_tasks: int, num_features: int) -> None:
-        """Raises ValueError for a release of sizes that the structure cannot read, before there is one."""
+        """Check, before there is a release, whether the structure can read one of these sizes.
+
+        Raises:
+            ValueError: it cannot.
+        """
         return None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -72,18 +76,22 @@ class Structure(ABC):
 
     @abstractmethod
     def model_for(self, release: Release) -> ModelAndInit:
-        """The model of this release. Raises ValueError for a release that the structure cannot read."""
+        """Return the model of a release.
+
+        Raises:
+            ValueError: a release that the structure cannot read.
+        """
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray | None:
-        """Draws of Omega before any release, up to their scale, (S, d, d); None where they are not known."""
+        """Draw Omega before any release, up to its scale, (S, d, d); None where the prior cannot be drawn from."""
         return None
 
     def describe(self, posterior: xr.Dataset) -> str:
-        """Say what is known of the structure given the group ``posterior`` of :meth:`SharedPosterior.to_arviz`, in words."""
+        """Describe the structure in words, given the group ``posterior`` of :meth:`SharedPosterior.to_arviz`."""
         return f"{self.name}, as asked for"
 
     def resolve(self, release: Release) -> Structure:
-        """Return the structure that stands for this one where a release has fewer tasks than features."""
+        """Return the structure that replaces this one where a release has fewer tasks than features."""
         return self
 
     def __str__(self) -> str:
@@ -91,14 +99,16 @@ class Structure(ABC):
 
 
 class Full(Structure):
-    """None: all directions alike, and any Omega."""
+    """No structure: any Omega, without preferred directions."""
 
     name = "full"
     rotation_invariant = True
     double = True
 
     def model_for(self, release: Release) -> ModelAndInit:
-        if release.num_tasks > release.num_features:  # of as many, A's density is infinite where A is singular
+        if (
+            release.num_tasks > release.num_features
+        ):  # with equal numbers the density of A is infinite where A is singular
             return ModelAndInit(model.full, start_full(observed(release)))
         if noise_dominated(release):
             return ModelAndInit(
@@ -114,7 +124,7 @@ class Full(Structure):
 
 
 class Diagonal(Structure):
-    """Omega is diagonal, and few features matter."""
+    """Diagonal Omega of which few features matter (group sparsity)."""
 
     name = "group_sparse"
     double = True
@@ -135,7 +145,7 @@ class Diagonal(Structure):
 
 
 class Adaptive(Structure):
-    """Anything between these two, as the release says."""
+    """Any degree between no structure and group sparsity, learnt from the release."""
 
     name = "auto"
     double = True
@@ -153,26 +163,26 @@ class Adaptive(Structure):
         return law.draw_prior_omega(rng, law.above_a_floor(rng, (num_draws, num_features)))
 
     def describe(self, posterior: xr.Dataset) -> str:
-        """Say which structure the release speaks for.
+        """Say which structure the release supports.
 
-        In the prior Omega ~ InverseWishart(kappa, diagonal) has correlations of mean 0 and variance 1 / (kappa - d + 2), so
-        what a kappa means depends on d, and what the words go by does not.
+        Under Omega ~ InverseWishart(kappa, diagonal) correlations have mean 0 and variance 1 / (kappa - d + 2). The words
+        depend on the correlation, because the meaning of kappa depends on d.
         """
         low, kappa, high = np.quantile(posterior["kappa"].values, [0.05, 0.5, 0.95])
         correlation = 1 / np.sqrt(kappa - posterior.sizes["feature"] + 2)
-        found = "between full and diagonal: weights of different features go together, but little"
+        verdict = "between full and diagonal: weights of different features go together, but little"
         if correlation < _DIAGONAL:
-            found = "diagonal: every feature for itself"
+            verdict = "diagonal: every feature for itself"
         elif correlation > _FULL:
-            found = "full: weights of different features go together"
+            verdict = "full: weights of different features go together"
         return (
-            f"found to be {found} (kappa {kappa:.0f}, {low:.0f} to {high:.0f}: correlations near {correlation:.2f}); "
+            f"found to be {verdict} (kappa {kappa:.0f}, {low:.0f} to {high:.0f}: correlations near {correlation:.2f}); "
             f"{_features(posterior)}"
         )
 
 
 class LowRankStructure(Structure):
-    """A few directions above a floor."""
+    """Few directions above a floor (low rank plus a multiple of the identity)."""
 
     name = "low_rank"
     rotation_invariant = True
@@ -187,7 +197,8 @@ class LowRankStructure(Structure):
         return ModelAndInit(_of_rank(rank), start_low_rank(observed(release), rank))
 
     def prior(self, num_features: int, num_draws: int, seed: int) -> FloatArray:
-        rng, rank = np.random.default_rng(seed), min(model.MAX_RANK, num_features)
+        rng = np.random.default_rng(seed)
+        rank = min(model.MAX_RANK, num_features)
         H = rng.standard_normal((num_draws, num_features, rank)) * law.half_cauchy(rng, (num_draws, 1, rank))
         return np.eye(num_features) + H @ np.swapaxes(H, -1, -2) / num_features
 
@@ -196,7 +207,7 @@ class LowRankStructure(Structure):
 
 
 class TraceNormWeights(Structure):
-    """The papers' trace norm as a prior on the weights behind the release."""
+    """The papers' trace norm as a prior on latent weights."""
 
     name = "paper"
     rotation_invariant = True
@@ -209,7 +220,7 @@ class TraceNormWeights(Structure):
 
 
 class RowNormWeights(Structure):
-    """The papers' l2,1 norm as a prior on the weights behind the release."""
+    """The papers' l2,1 norm as a prior on latent weights."""
 
     name = "paper_group_sparse"
 
@@ -221,17 +232,17 @@ class RowNormWeights(Structure):
 
 
 STRUCTURES: dict[str, Structure] = {
-    each.name: each
-    for each in (Adaptive(), Full(), LowRankStructure(), Diagonal(), TraceNormWeights(), RowNormWeights())
+    structure.name: structure
+    for structure in (Adaptive(), Full(), LowRankStructure(), Diagonal(), TraceNormWeights(), RowNormWeights())
 }
 
 
 def structure_for(release: Release) -> Structure:
-    """The structure with which owners err least: "low_rank" of many tasks where noise is small, else "full".
+    """Return the structure with which owners' errors are smallest, the default of :class:`NoiseAware`.
 
-    What :class:`NoiseAware` takes. Many are 100 tasks and more, of 16 to 50 features: with fewer owners err alike, and
-    chains of "low_rank" diverge, and with more it takes minutes. Small is noise that moves the second moment by less than
-    its average eigenvalue, by the release itself. Elsewhere owners err alike, and "full" is faster.
+    It is "low_rank" with at least 100 tasks and 16 to 50 features, if the noise moves the second moment by less than its
+    average eigenvalue, as estimated from the release. Otherwise it is "full", which is faster and has about the same errors.
+    With fewer tasks or features chains of "low_rank" diverge, and with more features they take minutes.
 
     >>> train, test, W = mp.datasets.synthetic_low_rank(num_tasks=120, num_features=20, rows=10)
     >>> [mp.inference.structure_for(mp.release(train, epsilon)).name for epsilon in (0.01, 30.0)]
@@ -242,20 +253,24 @@ def structure_for(release: Release) -> Structure:
 
 
 def _relative_noise(release: Release) -> float:
-    """Estimate how far noise moves the second moment, in units of its average eigenvalue, by the release itself."""
+    """Estimate from a release how far noise moves the second moment, in units of its average eigenvalue."""
     law = release.mechanisms[-1]
     average = float(np.trace(release.sigma[-1] - law.mean)) / release.num_features
     return law.operator_norm / average if average > 0 else np.inf
 
 
 def structure_of(structure: str | Structure) -> Structure:
-    """The structure of a name, or a user's own. Raises ValueError for what is neither."""
-    found: Structure = named("structure", structure, STRUCTURES, Structure)
-    return found
+    """Return the structure with a name, or a user's own.
+
+    Raises:
+        ValueError: neither.
+    """
+    chosen: Structure = named("structure", structure, STRUCTURES, Structure)
+    return chosen
 
 
 def model_for(structure: str | Structure, release: Release) -> ModelAndInit:
-    """The model by which a structure reads a release.
+    """Return the model of a release under a structure.
 
     Raises:
         ValueError: a structure that needs more tasks than the release has.
@@ -272,7 +287,7 @@ def _as_many_tasks(structure: Structure, m: int, d: int) -> None:
 
 
 def _latent(release: Release, prior: str, scales: Mapping[str, float]) -> ModelAndInit:
-    """The weights themselves, under a prior of :mod:`mpmtl_prob.models.latent_weights`."""
+    """Return the model of latent weights under a prior of :mod:`mpmtl_prob.models.latent_weights`."""
     return ModelAndInit(latent_weights.latent_weights(release.num_tasks, prior), {**scales, "Z": _weights(release)})
 
 
@@ -285,16 +300,20 @@ def _of_rank(rank: int) -> Callable[..., None]:
     return partial(model.few_directions, rank=rank)
 
 
-#: Of a "low_rank" that nobody asked for.
+#: Numbers of features for which :func:`structure_for` may return "low_rank".
 _FEWEST_FEATURES, _MOST_FEATURES = 16, 50
-#: Typical correlation of two features' weights below which Omega counts as diagonal, and above which as without structure.
-_DIAGONAL, _FULL = 0.1, 0.3
-#: Inclusion, the share of omega_j above the floor, from which a feature stands out: .5 is what it is before the release.
+#: Typical correlation of two features' weights, below which Omega is called diagonal.
+_DIAGONAL = 0.1
+#: Typical correlation above which Omega is called full.
+_FULL = 0.3
+#: Inclusion, the share of omega_j above the floor, above which a feature stands out. Before the release it is .5.
 _STANDS_OUT = 0.9
+#: Largest number of features that are named.
 _SHOWN = 8
 
 
 def _features(posterior: xr.Dataset) -> str:
+    """Name the features that stand out."""
     inclusion = posterior["inclusion"].mean(("chain", "draw"))
     order = np.argsort(-inclusion.values, kind="stable")
     out = [str(inclusion["feature"].values[j]) for j in order if inclusion.values[j] > _STANDS_OUT]

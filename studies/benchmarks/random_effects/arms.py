@@ -1,9 +1,9 @@
-"""What is compared on the panel. Every arm gets training rows and public numbers, and gives coefficients for every task.
+"""Arms of the panel. Every arm gets training rows and public numbers, and returns coefficients for every task.
 
-No arm sees a test row or a true coefficient, but for ``told``, which is marked as knowing the truth. Constants are those
-stated here: they were set before the panel had been run, from public numbers alone, and were not tuned on its cells. The
-shrinkage, the clip and the owners' grids of :func:`released_average` are those of an earlier experiment on data sets like
-those of the ``few-`` cells, under other seeds.
+No arm sees a test row or a true coefficient, except ``told``, which is marked as knowing the truth. The constants were set
+before the panel was run, from public numbers alone, and were not tuned on its cells. The shrinkage, the clip and the owners'
+grids of :func:`released_average` are those of an earlier experiment on data sets like those of the ``few-`` cells, under
+other seeds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PENALTIES = np.geomspace(1e-3, 1e4, 60)  #: of ridge
 
 @dataclass(frozen=True)
 class Public:
-    """What everybody knows before a release.
+    """Public numbers before a release.
 
     Attributes:
-        epsilon: budget of one release; a task's data are replaced by any other.
-        m: tasks.
+        epsilon: budget of one release, with whole tasks replaced.
+        m: number of tasks.
         rows: declared rows of a task.
         row_range: declared least and greatest number of rows.
         square: declared mean square of the targets.
@@ -59,17 +59,17 @@ class Train:
 
 @dataclass(frozen=True)
 class Fit:
-    """What an arm says.
+    """Result of an arm.
 
     Attributes:
         beta: coefficients, (d, m).
-        low: of 90 % intervals, (d, m), or None where the arm has none.
-        high: of the same.
+        low: lower ends of 90 % intervals, (d, m), or None where the arm has none.
+        high: their upper ends.
         mu: average effects, (d,), or None.
-        mu_low: of their 90 % intervals, or None.
-        mu_high: of the same.
-        tau_low: of 90 % intervals of effects' standard deviations between tasks, (d,), or None.
-        tau_high: of the same.
+        mu_low: lower ends of their 90 % intervals, or None.
+        mu_high: their upper ends.
+        tau_low: lower ends of 90 % intervals of effects' standard deviations between tasks, (d,), or None.
+        tau_high: their upper ends.
         sound: whether the fit passes its own diagnosis, or None.
     """
 
@@ -85,7 +85,7 @@ class Fit:
 
 
 def normal(beta: np.ndarray, variance: np.ndarray, mu: np.ndarray | None = None, mu_variance: Any = None) -> Fit:
-    """A fit with normal intervals of given variances, (d, m) and (d,)."""
+    """Return a fit with normal intervals of given variances, (d, m) and (d,)."""
     half = QUANTILE * np.sqrt(variance)
     if mu is None:
         return Fit(beta, beta - half, beta + half)
@@ -94,7 +94,7 @@ def normal(beta: np.ndarray, variance: np.ndarray, mu: np.ndarray | None = None,
 
 
 def noise_sd(public: Public, sensitivity: float) -> float:
-    """Standard deviation of Gaussian noise on numbers that one task's replacement moves by the sensitivity, exactly."""
+    """Return the exact standard deviation of Gaussian noise for a sensitivity to the replacement of one task."""
     from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
 
     # its matrix is moved by sqrt 2 and has entries N(0, sd^2) off and N(0, 2 sd^2) on the diagonal: mu = 1 / sd
@@ -102,7 +102,7 @@ def noise_sd(public: Public, sensitivity: float) -> float:
 
 
 def ridge(X: np.ndarray, y: np.ndarray, intercept: bool = False) -> np.ndarray:
-    """Ridge (d,) with the penalty that predicts left-out rows best, an intercept in front unpenalised.
+    """Fit ridge (d,) with the penalty that predicts left-out rows best, and an unpenalised intercept in front.
 
     Leave-one-out residuals are y - yhat over 1 - h (Allen, 1974). With one row, or with an intercept and two, nothing is
     left to tune on: the penalty is then that of the middle of the grid.
@@ -131,12 +131,12 @@ def _tuned(X: np.ndarray, y: np.ndarray, used: int) -> np.ndarray:
 
 
 def alone(train: Train, public: Public, seed: int) -> Fit:
-    """Every task alone: ridge with a penalty of its own."""
+    """Fit every task alone, by ridge with its own penalty."""
     return Fit(np.array([ridge(x, v, public.own_levels) for x, v in zip(train.X, train.y, strict=True)]).T)
 
 
 def alone_evidence(train: Train, public: Public, seed: int) -> Fit:
-    """Every task alone: ridge with penalty and residual variance averaged over by its own evidence.
+    """Fit every task alone, by ridge with penalty and residual variance averaged over its own evidence.
 
     An intercept of its own is free: rows are centred by their task, which leaves n_i - 1 of them.
     """
@@ -152,13 +152,13 @@ def alone_evidence(train: Train, public: Public, seed: int) -> Fit:
 
 
 def pooled(train: Train, public: Public, seed: int) -> Fit:
-    """One ridge on all rows, not private."""
+    """Fit one ridge regression to all rows, without privacy."""
     one = ridge(np.concatenate(train.X), np.concatenate(train.y), public.intercept)
     return Fit(np.repeat(one[:, None], len(train.X), axis=1))
 
 
 def shrinkage(penalty: float, rows: int, d: int) -> float:
-    """What ridge leaves of a coefficient on average, f = 1 / (1 + kappa), for independent features.
+    """Return the average factor by which ridge shrinks a coefficient, f = 1 / (1 + kappa), for independent features.
 
     kappa = (penalty + kappa / (1 + kappa) d) / rows, the deterministic equivalent of large random matrices (Marchenko and
     Pastur, 1967).
@@ -170,14 +170,14 @@ def shrinkage(penalty: float, rows: int, d: int) -> float:
 
 
 def clip(public: Public, d: int) -> tuple[float, float, float]:
-    """Of a released average: the ridge penalty, what it leaves of a coefficient, and the longest estimate; all public."""
+    """Return the ridge penalty of a released average, its shrinkage, and the longest estimate, which are all public."""
     penalty = d / 16
     left = shrinkage(penalty, public.rows, d)
     return penalty, left, float(np.sqrt(public.square * left * (0.5 + 0.4 * d / public.rows)))
 
 
 def released_average(train: Train, public: Public, seed: int) -> Fit:
-    """The average of clipped estimates with Gaussian noise, and then plug-in: what a released matrix must beat.
+    """Release the average of clipped estimates with Gaussian noise, and plug it in: the method to beat by a matrix.
 
     A task's estimate is ridge under a declared penalty, cut to a declared length C; a replacement moves the sum by 2 C.
     The average shrinkage is undone publicly, and the noise, whose variance v is known, by the factor 1 - d v / |average|^2,
@@ -197,7 +197,7 @@ def released_average(train: Train, public: Public, seed: int) -> Fit:
 
 
 def _owners(data: mixed.Statistics, public: Public, average: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Owners' posteriors under N(average, c I), (d, m) each; the residual variance is log-normal round half the square."""
+    """Return owners' posteriors under N(average, c I), (d, m) each, with log-normal residual variances."""
     d = data.cross.shape[1]
     prior = owners.Prior(average, public.square / d * np.eye(d), owners.SCALES)
     weights = np.exp(-0.5 * (np.log(owners.RESIDUALS / 0.5) / 0.8) ** 2)
@@ -205,14 +205,14 @@ def _owners(data: mixed.Statistics, public: Public, average: np.ndarray) -> tupl
 
 
 def noisy_summaries(train: Train, public: Public, seed: int) -> Fit:
-    """Every site's cross-products with noise of its own: see :mod:`random_effects.rival`."""
-    found = summaries(train.X, train.y, public, noise_sd(public, np.sqrt(2)), np.random.default_rng([seed, 2]))
-    half = QUANTILE * found.standard_error
-    return Fit(found.beta, mu=found.mu, mu_low=found.mu - half, mu_high=found.mu + half)
+    """Publish every site's cross-products with its own noise: see :mod:`random_effects.rival`."""
+    results = summaries(train.X, train.y, public, noise_sd(public, np.sqrt(2)), np.random.default_rng([seed, 2]))
+    half = QUANTILE * results.standard_error
+    return Fit(results.beta, mu=results.mu, mu_low=results.mu - half, mu_high=results.mu + half)
 
 
 def dp_aggr(train: Train, public: Public, seed: int) -> Fit:
-    """DP-AGGR of the library, whole tasks protected, its penalty by a public rule.
+    """Run DP-AGGR of the library, with whole tasks protected and a penalty by a public rule.
 
     The rule takes the penalty, in units of the squared length of a row, with the least sum of squared shrinkage of half the
     targets' square and of the noise's squared length.
@@ -241,22 +241,22 @@ def dp_aggr(train: Train, public: Public, seed: int) -> Fit:
 
 
 def full_mixed(train: Train, public: Public, seed: int) -> Fit:
-    """The mixed model without privacy, Omega a full matrix."""
+    """Fit the mixed model without privacy, with a full Omega."""
     return _mixed(train, isotropic=False)
 
 
 def isotropic_mixed(train: Train, public: Public, seed: int) -> Fit:
-    """The same with Omega a multiple of I."""
+    """Fit the mixed model without privacy, with Omega a multiple of I."""
     return _mixed(train, isotropic=True)
 
 
 def _mixed(train: Train, isotropic: bool) -> Fit:
-    found = mixed.fit(mixed.statistics(train.X, train.y), isotropic=isotropic)
-    return normal(found.beta, found.beta_variance, found.mu, np.diag(found.mu_covariance))
+    fitted = mixed.fit(mixed.statistics(train.X, train.y), isotropic=isotropic)
+    return normal(fitted.beta, fitted.beta_variance, fitted.mu, np.diag(fitted.mu_covariance))
 
 
 def library(train: Train, public: Public, seed: int) -> Fit:
-    """NoiseAware of whichever version of the library is imported, as it comes.
+    """Run NoiseAware with its defaults, of whichever version of the library is imported.
 
     Where the library has reference values it is told those of the cell: columns in declared units, and the target's square.
     """
@@ -268,14 +268,16 @@ def library(train: Train, public: Public, seed: int) -> Fit:
         return _with_reference(
             train, public, NoiseAware(public.epsilon, public.delta, reference=_reference(train, public), **options)
         )
-    found = NoiseAware(public.epsilon, public.delta, **options).fit(mpmtl_prob.TaskData.from_lists(train.X, train.y))
-    draws = found.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
+    posteriors = NoiseAware(public.epsilon, public.delta, **options).fit(
+        mpmtl_prob.TaskData.from_lists(train.X, train.y)
+    )
+    draws = posteriors.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
-    return Fit(np.asarray(found.W), low, high)
+    return Fit(np.asarray(posteriors.W), low, high)
 
 
 def _reference(train: Train, public: Public) -> Any:
-    """Reference values of a cell, whose columns are in declared units; the constant column in front is none of them."""
+    """Return reference values of a cell, whose columns are in declared units, without the constant column in front."""
     from mpmtl_prob import Reference
 
     columns = range(train.X[0].shape[1] - public.intercept)
@@ -283,21 +285,21 @@ def _reference(train: Train, public: Public) -> Any:
 
 
 def _with_reference(train: Train, public: Public, estimator: Any) -> Fit:
-    """The fit, its intercept in front as the columns have it."""
+    """Return the fit with its intercept in front, where the constant column is."""
     from mpmtl_prob import TaskData
 
     tasks = TaskData.from_lists([x[:, int(public.intercept) :] for x in train.X], train.y)
-    found = estimator.fit(tasks.with_intercept() if public.intercept else tasks)
+    posteriors = estimator.fit(tasks.with_intercept() if public.intercept else tasks)
     order = np.roll(np.arange(train.X[0].shape[1]), 1) if public.intercept else slice(None)
-    draws = found.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
+    draws = posteriors.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
-    mu = found.shared.draws("mu") * found.shared.units.target_scale
-    tau = found.shared.draws("tau") * found.shared.units.target_scale
+    mu = posteriors.shared.draws("mu") * posteriors.shared.units.target_scale
+    tau = posteriors.shared.draws("tau") * posteriors.shared.units.target_scale
     mu_low, mu_high = np.quantile(mu[:, order], (0.05, 0.95), axis=0)
     tau_low, tau_high = np.quantile(tau[:, order], (0.05, 0.95), axis=0)
-    sound = found.diagnose().sound
+    sound = posteriors.diagnose().sound
     return Fit(
-        found.W[order], low[order], high[order], mu.mean(axis=0)[order], mu_low, mu_high, tau_low, tau_high, sound
+        posteriors.W[order], low[order], high[order], mu.mean(axis=0)[order], mu_low, mu_high, tau_low, tau_high, sound
     )
 
 

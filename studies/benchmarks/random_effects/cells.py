@@ -66,7 +66,7 @@ class Cell:
 
     @property
     def declared_rows(self) -> int:
-        """What is publicly said of a task's rows: their number, or the median of its law where tasks are unequal."""
+        """Declared number of a task's rows, which is the median of its distribution where tasks are unequal."""
         named = {"d/2": max(1, self.d // 2), "d": self.d, "unequal": round(np.sqrt(FEWEST * MOST))}
         return named[self.rows] if self.rows in named else int(self.rows)
 
@@ -77,7 +77,7 @@ class Cell:
 
     @property
     def intercept(self) -> bool:
-        """Whether the first column is the constant one."""
+        """True if the first column is constant."""
         return self.columns in ("effects", "school")
 
 
@@ -127,7 +127,7 @@ def _cell(row: dict[str, str]) -> Cell:
 
 
 def generator(cell: Cell, seed: int) -> np.random.Generator:
-    """Random numbers of a cell and a seed: others for every name."""
+    """Return a generator of a cell, a seed and a name."""
     return np.random.default_rng([int(hashlib.sha256(cell.name.encode()).hexdigest()[:12], 16), seed])
 
 
@@ -149,7 +149,7 @@ def draw(cell: Cell, seed: int) -> Draw:
 
 
 def truth(cell: Cell, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The mean mu (d,) and the covariance Omega (d, d) of a data set's coefficients.
+    """Draw the mean mu (d,) and the covariance Omega (d, d) of a data set's coefficients.
 
     Three strong directions: .4 along each of them, uniformly drawn, and .02 in all.
     """
@@ -182,13 +182,13 @@ def _records(cell: Cell, n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _effects(level: np.ndarray) -> np.ndarray:
-    """Effects coding of three levels: two columns, both -1 at the last level."""
+    """Return the effects coding of three levels: two columns, both -1 at the last level."""
     last = (level == 2).astype(float)
     return np.column_stack([(level == 0) - last, (level == 1) - last])
 
 
 def _school(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Records like those of pupils of one school: an intercept and 27 columns, mostly indicators, 11 constant in a school."""
+    """Draw records like pupils of one school: an intercept and 27 columns, mostly indicators, 11 constant in a school."""
     one = lambda level, k: (level[:, None] == np.arange(1, k)).astype(float)
     groups = rng.dirichlet(8 * np.array(ETHNIC))
     year, band = one(rng.integers(0, 3, n), 3), one(rng.choice(3, n, p=[0.25, 0.5, 0.25]), 3)
@@ -201,14 +201,14 @@ def _school(n: int, rng: np.random.Generator) -> np.ndarray:
 
 @cache
 def _population() -> np.ndarray:
-    """Records of many schools, behind declared centres and scales."""
+    """Draw records of many schools, from which centres and scales are declared."""
     rng = np.random.default_rng(2026)
     return np.concatenate([_school(20, rng) for _ in range(POPULATION // 20)])
 
 
 @cache
 def _declared() -> tuple[np.ndarray, np.ndarray]:
-    """Centres and scales of school-like columns; the intercept keeps its own."""
+    """Return centres and scales of school-like columns, which leave the intercept as it is."""
     centre = _population().mean(axis=0)
     centre[0] = 0.0
     return centre, np.sqrt(((_population() - centre) ** 2).mean(axis=0))
@@ -216,7 +216,7 @@ def _declared() -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def second_moment(cell: Cell) -> np.ndarray:
-    """E x x' (d, d) of a row in declared units: the metric in which coefficients' errors are measured."""
+    """Return E x x' (d, d) of a row in declared units, the metric of coefficients' errors."""
     if cell.columns == "independent":
         return np.eye(cell.d)
     if cell.columns == "correlated":
@@ -240,6 +240,6 @@ def declared_square(cell: Cell) -> float:
 
 
 def error(cell: Cell, coefficients: np.ndarray, beta: np.ndarray) -> float:
-    """What a test row's mean is wrong by: (b - beta)'A(b - beta), A = E x x', averaged over tasks."""
+    """Return the mean squared error of test rows' means: (b - beta)'A(b - beta), A = E x x', averaged over tasks."""
     off = coefficients - beta
     return float(np.einsum("im,ij,jm->m", off, second_moment(cell), off).mean())

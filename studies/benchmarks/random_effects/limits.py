@@ -1,4 +1,4 @@
-"""What the noise of a release of unit messages costs at least, where its mean is read linearly.
+"""Lower bound of the error that the noise of a release of unit messages adds, where its mean is read linearly.
 
 A message (g b, 1) / sqrt(1 + g^2 |b|^2) of length one adds g b / (1 + g^2 |b|^2) to the last column of the sum, on which
 noise has the standard deviation sd. From m tasks with estimates of about the same length |b|, a coordinate of mu is read with
@@ -30,7 +30,7 @@ PRIORS = np.geomspace(0.01, 100, 9)  #: declared prior variances of the ridge be
 
 
 def noise_of_mean(data: mixed.Statistics, sd: float, sigma2: np.ndarray) -> float:
-    """v, the least variance of a coordinate of mu, from the tasks' rows and residual variances, (m,), and the noise's sd."""
+    """Return v, the least variance of a coordinate of mu, from tasks' rows, residual variances (m,) and the noise's sd."""
     m, d = data.cross.shape
     lengths = []
     for prior in PRIORS:
@@ -42,33 +42,34 @@ def noise_of_mean(data: mixed.Statistics, sd: float, sigma2: np.ndarray) -> floa
 
 
 def release_sd(public: arms.Public, dimension: int) -> float:
-    """Of an entry off the diagonal of a release of unit messages; Wishart and Gaussian noise differ by 1 %."""
+    """Return the noise's sd off the diagonal of a release of unit messages; Wishart and Gaussian noise differ by 1 %."""
     from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
 
     return calibrate_gaussian(public.epsilon, public.delta, dimension).sd
 
 
 def added(cell: cells.Cell, draw: cells.Draw) -> float:
-    """What the noise of mu adds to the error of a cell's data set; *linear* is this and the mixed model's error."""
-    data, P = mixed.statistics(draw.X, draw.y), np.linalg.inv(draw.Omega)
+    """Return what the noise of mu adds to the error of a cell's data set; with the mixed model's error it is *linear*."""
+    data = mixed.statistics(draw.X, draw.y)
+    P = np.linalg.inv(draw.Omega)
     v = noise_of_mean(data, release_sd(public(cell), cell.d + 2), draw.sigma2)
     passed = np.linalg.inv(data.gram / draw.sigma2[:, None, None] + P) @ P
     return float(v * np.einsum("mki,kl,mli->m", passed, cells.second_moment(cell), passed).mean())
 
 
 def added_on_table(given: real.Split) -> float:
-    """What the noise of mu adds to the error on a real table's split, what the mixed model found taken for true."""
+    """Return what the noise of mu adds to the error on a real table's split, if the fitted mixed model is the truth."""
     data = mixed.statistics(given.train.X, given.train.y)
-    found = mixed.fit(data)
-    P = np.linalg.inv(found.Omega)
-    v = noise_of_mean(data, release_sd(given.public, len(P) + 2), np.full(len(data.rows), found.sigma2))
-    passed = np.linalg.inv(data.gram / found.sigma2 + P) @ P
+    fitted = mixed.fit(data)
+    P = np.linalg.inv(fitted.Omega)
+    v = noise_of_mean(data, release_sd(given.public, len(P) + 2), np.full(len(data.rows), fitted.sigma2))
+    passed = np.linalg.inv(data.gram / fitted.sigma2 + P) @ P
     wrong = sum(((x @ left) ** 2).sum() for (x, _), left in zip(given.test, passed, strict=True))
     return float(v * wrong / sum(((y - y.mean()) ** 2).sum() for _, y in given.test))
 
 
 def public(cell: cells.Cell) -> arms.Public:
-    """What is declared of a cell."""
+    """Return the public numbers of a cell."""
     return arms.Public(
         cell.epsilon, cell.m, cell.declared_rows, cell.row_range, cells.declared_square(cell), cell.intercept
     )

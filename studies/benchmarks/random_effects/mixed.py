@@ -19,7 +19,7 @@ SMALLEST = 1e-8  #: of the eigenvalues of Omega, relative to sigma^2: EM never q
 
 
 class Statistics(NamedTuple):
-    """What a normal likelihood knows of the tasks' rows.
+    """Sufficient statistics of the tasks' rows for a normal likelihood.
 
     Attributes:
         gram: X_i'X_i, (m, d, d).

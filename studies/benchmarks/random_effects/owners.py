@@ -1,4 +1,4 @@
-"""What an owner makes of a public law of its coefficients: its posterior, averaged over what nobody told it.
+"""Posterior of an owner given a public prior of its coefficients, averaged over the parameters that it does not know.
 
 Each prior is N(mu, scale Omega). The posterior averages over priors, scales and residual variances, each weighed by the
 owner's evidence, the density of its own targets, so that no other task's rows take part.
@@ -36,7 +36,7 @@ class Prior(NamedTuple):
 def posteriors(
     data: Statistics, priors: Sequence[Prior], residuals: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means (d, m) and variances (d, m) of every owner's coefficients.
+    """Return means (d, m) and variances (d, m) of every owner's coefficients.
 
     Args:
         data: of the tasks; each column of the result is made of its own task's part.
@@ -73,5 +73,5 @@ def posteriors(
 
 
 def told(data: Statistics, mu: np.ndarray, Omega: np.ndarray, sigma2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (d, m) where the owner is told the truth: no method has a smaller error on average."""
+    """Return means and variances (d, m) of owners who are told the truth; no method has a smaller error on average."""
     return posteriors(data, [Prior(mu, Omega, np.ones(1))], sigma2[:, None])

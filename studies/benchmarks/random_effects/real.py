@@ -78,7 +78,7 @@ def locate(file: str, folder: Path | None = None) -> Path:
 
 @cache
 def rows(name: str, folder: Path | None = None) -> list[np.ndarray]:
-    """Rows (n_i, columns + 1) of every task, the target last, in declared units."""
+    """Return the rows (n_i, columns + 1) of every task in declared units, with the target last."""
     of = TABLES[name]
     path = locate(of.file, folder)
     if path.suffix == ".mat":
@@ -119,6 +119,6 @@ def split(name: str, number: int, epsilon: float, folder: Path | None = None) ->
 
 
 def nmse(beta: np.ndarray, test: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """Squared error of coefficients (d, m) on test rows, over squared deviations from every task's own test mean."""
+    """Return the squared error of coefficients (d, m) on test rows, over squared deviations from every task's test mean."""
     wrong = sum(((v - x @ b) ** 2).sum() for (x, v), b in zip(test, beta.T, strict=True))
     return float(wrong / sum(((v - v.mean()) ** 2).sum() for _, v in test))

@@ -25,7 +25,7 @@ RATIOS = np.r_[0.0, np.geomspace(1e-3, 10, 30)]  #: rho, the intercepts' varianc
 
 
 class Summaries(NamedTuple):
-    """What the rival says: mu (d,), its cluster-robust standard errors (d,), and every site's coefficients (d, m)."""
+    """Results of the rival: mu (d,), its cluster-robust standard errors (d,), and every site's coefficients (d, m)."""
 
     mu: np.ndarray
     standard_error: np.ndarray
@@ -33,7 +33,7 @@ class Summaries(NamedTuple):
 
 
 def size(rows: int, d: int) -> float:
-    """C, the declared Frobenius norm of the cross-products of d features and a target, all with mean square one.
+    """Return C, the declared Frobenius norm of the cross-products of d features and a target, all with mean square one.
 
     The root of its mean square for independent normal columns, p = d + 1: n^2 p + n p^2 + n p.
     """
@@ -42,14 +42,14 @@ def size(rows: int, d: int) -> float:
 
 
 def clipped(X: np.ndarray, y: np.ndarray, square: float, longest: float) -> np.ndarray:
-    """Cross-products (d + 1, d + 1) of a site's rows and scaled targets, at most ``longest`` in Frobenius norm."""
+    """Return a site's cross-products (d + 1, d + 1) of rows and scaled targets, at most ``longest`` in Frobenius norm."""
     Z = np.column_stack([X, y / np.sqrt(square)])
     T = Z.T @ Z
     return T * min(1.0, longest / max(np.linalg.norm(T), 1e-300))
 
 
 def noise(d: int, sd: float, rng: np.random.Generator) -> np.ndarray:
-    """Symmetric noise with the same sd in every direction of symmetric matrices: sd on the diagonal, sd / sqrt 2 off it."""
+    """Draw symmetric noise with the same sd in every direction: sd on the diagonal, and sd / sqrt 2 off it."""
     G = sd * rng.standard_normal((d, d))
     return (G + G.T) / 2
 
@@ -83,7 +83,7 @@ def summaries(
 
 
 def read(published: np.ndarray, sd: float, intercept: bool) -> tuple[np.ndarray, np.ndarray, float]:
-    """mu (d,), its standard errors (d,) and rho from noisy cross-products (m, d + 1, d + 1)."""
+    """Estimate mu (d,), its standard errors (d,) and rho from noisy cross-products (m, d + 1, d + 1)."""
     best = None
     edge = sd * np.sqrt(2 * (published.shape[1] - 1) * len(published))  # of the summed noise, in operator norm
     for rho in RATIOS if intercept else RATIOS[:1]:
@@ -107,6 +107,6 @@ def read(published: np.ndarray, sd: float, intercept: bool) -> tuple[np.ndarray,
 
 
 def _definite(M: np.ndarray, floor: float) -> np.ndarray:
-    """With eigenvalues of at least the noise's own, so that noise alone does not make a solution explode."""
+    """Raise eigenvalues to at least the noise's, so that solutions do not explode by noise alone."""
     e, U = np.linalg.eigh(M)
     return (U * np.maximum(e, floor)) @ U.T

@@ -39,19 +39,19 @@ class Unit:
 
 
 def of_cell(cell: cells.Cell, arm: str, version: str, seeds: int) -> list[Unit]:
-    """Units of an arm in a cell."""
+    """Return the units of an arm in a cell."""
     return [Unit(cell.name, cell.epsilon, seed, 0, arm, version) for seed in range(seeds)]
 
 
 def of_table(name: str, arm: str, version: str, epsilon: float, splits: int, releases: int) -> list[Unit]:
-    """Units of an arm on a real table; an arm that draws no noise has one release, at no epsilon."""
+    """Return the units of an arm on a real table; an arm without noise has one release, without epsilon."""
     if arm not in arms.PRIVATE:
         return [Unit(name, None, number, 0, arm, version) for number in range(splits)]
     return [Unit(name, epsilon, number, k, arm, version) for number in range(splits) for k in range(releases)]
 
 
 def path(folder: Path, unit: Unit) -> Path:
-    """The file of a unit."""
+    """Return the file of a unit."""
     if unit.problem in real.TABLES:
         settings: Any = asdict(real.TABLES[unit.problem])
         epsilon = "" if unit.epsilon is None else f" eps {unit.epsilon:g}"
@@ -67,7 +67,7 @@ def _digest(settings: Any) -> str:
 
 
 def read(folder: Path, unit: Unit) -> dict[str, Any] | None:
-    """A finished unit's record, or None."""
+    """Return a finished unit's record, or None."""
     file = path(folder, unit)
     return json.loads(file.read_text()) if file.is_file() else None
 
@@ -88,21 +88,21 @@ def run(unit: Unit, data: Path | None = None) -> dict[str, Any]:
 
 
 def measured(cell: cells.Cell, draw: cells.Draw, fit: arms.Fit) -> dict[str, Any]:
-    """Errors of a fit, and the share of tasks that its 90 % intervals cover, coefficient by coefficient."""
-    found: dict[str, Any] = {"error": cells.error(cell, fit.beta, draw.beta)}
+    """Return errors of a fit, and the share of tasks that its 90 % intervals cover, by coefficient."""
+    measures: dict[str, Any] = {"error": cells.error(cell, fit.beta, draw.beta)}
     if fit.low is not None and fit.high is not None:
         inside = (fit.low <= draw.beta) & (draw.beta <= fit.high)
-        found["covered"] = inside.mean(axis=1).tolist()
+        measures["covered"] = inside.mean(axis=1).tolist()
     if fit.mu is not None:
-        found["error of mu"] = float(((fit.mu - draw.mu) ** 2).sum())
+        measures["error of mu"] = float(((fit.mu - draw.mu) ** 2).sum())
     if fit.mu_low is not None and fit.mu_high is not None:
-        found["mu covered"] = float(((fit.mu_low <= draw.mu) & (draw.mu <= fit.mu_high)).mean())
+        measures["mu covered"] = float(((fit.mu_low <= draw.mu) & (draw.mu <= fit.mu_high)).mean())
     if fit.tau_low is not None and fit.tau_high is not None:
         tau = np.sqrt(np.diag(draw.Omega))
-        found["tau covered"] = float(((fit.tau_low <= tau) & (tau <= fit.tau_high)).mean())
+        measures["tau covered"] = float(((fit.tau_low <= tau) & (tau <= fit.tau_high)).mean())
     if fit.sound is not None:
-        found["sound"] = bool(fit.sound)
-    return found
+        measures["sound"] = bool(fit.sound)
+    return measures
 
 
 def _on_table(unit: Unit, data: Path | None) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _arm(name: str) -> arms.Arm:
 
 
 def side(units: Sequence[Unit]) -> Iterator[list[Unit]]:
-    """Units in groups of one arm and problem: a process of the library compiles once for each."""
+    """Yield units in groups of one arm and problem, for each of which a process of the library compiles once."""
     groups: dict[tuple[str, str, float | None], list[Unit]] = {}
     for unit in units:
         groups.setdefault((unit.arm, unit.problem, unit.epsilon), []).append(unit)
