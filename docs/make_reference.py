@@ -71,7 +71,8 @@ PAGES = {
             "How much noise": "privacy.calibrate privacy.calibrate_gaussian privacy.schedule privacy.composition_bound",
             "How much privacy": "privacy.compute_delta privacy.compute_epsilon privacy.delta_bracket privacy.Bracket "
             "privacy.compute_profile privacy.PrivacyProfile privacy.MembershipOdds",
-            "Mechanisms for second moments": "privacy.Wishart privacy.PaperWishart privacy.PaperTaskWishart "
+            "Mechanisms for second moments": "privacy.Wishart privacy.PaperWishart privacy.PaperWishart2018 "
+            "privacy.PaperWishart2018Unit privacy.PaperTaskWishart "
             "privacy.Gaussian privacy.GaussianShares",
             "Mechanisms for vectors and numbers": "privacy.VectorGaussian privacy.VectorLaplace "
             "privacy.IndependentLaplace privacy.Quantile privacy.draw_vectors",

@@ -15,7 +15,8 @@ from typing import Any
 
 #: Keys of studies.papers.EXPERIMENTS, repeated here so that --help does not import JAX.
 EXPERIMENTS = (
-    *(f"fig{k}" for k in range(2, 11)), "training", "training-lsoa2", "threat-models", "adaptation",
+    *(f"fig{k}" for k in range(2, 11)), "noise-2018", "noise-2018-synthetic", "training", "training-lsoa2", "threat-models",
+    "adaptation",
 )  # fmt: skip
 
 
@@ -51,6 +52,11 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--replications", type=int, help="number of replications, instead of that of the settings")
     parser.add_argument(
         "--data", nargs="+", metavar="KIND", help="only these data sets of an experiment, such as 'low rank'"
+    )
+    parser.add_argument(
+        "--each",
+        action="store_true",
+        help="tune on the training rows of every replication, instead of those of the first",
     )
     parser.add_argument("--out", type=Path, default=Path("out/experiments"), help="folder for NetCDF, JSON and figures")
     parser.add_argument(
@@ -104,6 +110,11 @@ def _experiment(name: str, options: argparse.Namespace, workers: Any) -> dict[st
             raise ValueError(f"--data: expected some of {', '.join(kinds)}, got {asked}")
         study = replace(study, data=tuple(data for data in study.data if data.kind in options.data))
         typed += " --data " + " ".join(map(shlex.quote, options.data))
+    if options.each:
+        if not isinstance(study, experiments.Study):
+            raise ValueError(f"--each: expected it for an experiment whose arms are tuned, got it for {name}")
+        study = replace(study, effort=replace(study.effort, each=True))
+        typed += " --each"
     return experiments.reproduce(
         study, options.out, fast=options.fast, command=typed, workers=workers, progress_bar=not options.quiet
     )

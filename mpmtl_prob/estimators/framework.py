@@ -36,6 +36,7 @@ class Run(NamedTuple):
         clip: K, the clip norm.
         offset: number that f subtracts from the diagonal of each release, (T,): 0, or the mean of its noise.
         lattice: h, of which the entries of messages are multiples; None sends models unrounded, without noise.
+        unclipped: True if owners go on from their models as they were before the clip; messages are clipped all the same.
     """
 
     loss: Smooth
@@ -45,6 +46,7 @@ class Run(NamedTuple):
     clip: Any
     offset: Any
     lattice: Any = None
+    unclipped: Any = False
 
     def __repr__(self) -> str:
         return shown(self)
@@ -66,6 +68,8 @@ class SharingRule(Protocol):
 
     def update(self, M: Array, W: Array, state: Any, t: Array, run: Run) -> tuple[Array, Array, Any]:
         """Update all owners (A_i) from M^(t) and the clipped models W~^(t-1); return W^(t), the output and the new state.
+
+        In a run that is ``unclipped`` the models are W^(t-1), as they were before the clip.
 
         Column i may depend on M, on column i of W, and on owner i's part of the state and of ``run.loss`` only.
         """
@@ -110,23 +114,27 @@ def check_sharing(sharing: SharingRule) -> None:
 
 
 def first_round(sharing: SharingRule, run: Run, W0: Array, noise: Noise) -> Carry:
-    """Return the state before the first round; W^^(0) = W~(0)."""
-    return Carry(W0, sharing.start(clip_columns(W0, run.clip)), jnp.zeros_like(noise.moment))
+    """Return the state before the first round; W^^(0) = W~(0), and Q^(0) = W^(0) where Algorithm 4 starts as printed."""
+    clipped = clip_columns(W0, run.clip)
+    # Algorithm 4, step 2, sets Q^(0) before the first clip, which is step 4.
+    state = sharing.start(clipped, W0) if isinstance(sharing, ProximalSum) else sharing.start(clipped)
+    return Carry(W0, state, jnp.zeros_like(noise.moment))
 
 
 def one_round(sharing: SharingRule, run: Run, carry: Carry, t: Array, noise: Noise) -> tuple[Carry, Array]:
     """Run round t (from 0) of Algorithm 1 with its noise; return the new state and the output W^^(t)."""
     W = clip_columns(carry.W, run.clip)  # Algorithm 1, step 3
+    own = jnp.where(run.unclipped, carry.W, W)  # never leaves its owner
     if noise.models is not None:
         # Algorithm 5, step 5. The noisy models are clipped again, so that K holds for them too.
-        W = clip_columns(_sent(W, run) + noise.models, run.clip)
+        own = W = clip_columns(_sent(W, run) + noise.models, run.clip)
     sent = _sent(W, run)
     second_moment = sent @ sent.T if sharing.moment == "features" else sent.T @ sent  # step 4
     history = carry.history.at[t].set(second_moment + noise.moment)  # step 5
     k = history.shape[-1]
     known = history - run.offset[:, None, None] * jnp.eye(k, dtype=history.dtype)
     M = sharing.mapping(known, t, run)  # step 6
-    W, output, state = sharing.update(M, W, carry.state, t, run)  # step 7
+    W, output, state = sharing.update(M, own, carry.state, t, run)  # step 7
     return Carry(W, state, history), output
 
 
@@ -204,7 +212,8 @@ class ProximalSum:
     Attributes:
         norm: g_1 of P, :class:`TraceNorm` or :class:`GroupLasso`.
         own: g_2 of Q, separable: :class:`L1`, :class:`ColumnGroupLasso` or :class:`SquaredFrobenius`.
-        doubled: start from P = Q = W^(0), as printed, so that the sum is twice W^(0); else from Q = 0.
+        doubled: start from P = Q = W^(0), as printed, so that the sum is twice W^(0); else from Q = 0. Q^(0) and Q^^(0) are
+            W^(0) as it is, and P^^(0) is clipped.
     """
 
     norm: SharedPenalty = field(default_factory=TraceNorm)
@@ -213,9 +222,10 @@ class ProximalSum:
 
     moment: ClassVar[str] = "features"
 
-    def start(self, W0: Array) -> tuple[Array, Array, Array]:
-        Q = W0 if self.doubled else jnp.zeros_like(W0)
-        return Q, W0, Q  # q^(0), p^^(0), q^^(0)
+    def start(self, W0: Array, before_clip: Array | None = None) -> tuple[Array, Array, Array]:
+        """Return q^(0), p^^(0) and q^^(0) from the clipped initial models, and Q from those before the clip if given."""
+        Q = (W0 if before_clip is None else before_clip) if self.doubled else jnp.zeros_like(W0)
+        return Q, W0, Q
 
     def mapping(self, history: Array, t: Array, run: Run) -> Array:
         return self.norm.projection(history[t], run.threshold[0])  # Algorithm 4, steps 8 and 9

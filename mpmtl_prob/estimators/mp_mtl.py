@@ -34,10 +34,10 @@ from mpmtl_prob.privacy.charge_and_draw import draw_vectors
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED, Bound, Guarantee
 from mpmtl_prob.privacy.ledger import Ledger
 from mpmtl_prob.privacy.mechanisms import (
+    PAPERS,
     Gaussian,
     MatrixMechanism,
     PaperTaskWishart,
-    PaperWishart,
     VectorLaplace,
     Wishart,
 )
@@ -94,9 +94,13 @@ class MPMTL(HidesArrays):
             its place.
         start: W^(0), by any single-task method: an estimator such as :class:`Ridge`, "zero", or a matrix (d, m).
         mechanism: as for a :class:`ReleaseSpec`: "paper" (Algorithm 1, step 5, whose guarantee is weaker than claimed),
+            "paper_2018" and "paper_2018_unit" (the smaller noise with which the papers' figures were made, of scale K / eps_t
+            and 1 / eps_t, whose guarantee is weaker still for a K above 2),
             "wishart" (the least Wishart noise whose T rounds are (epsilon, delta)-private, proved; also called "calibrated"),
             "gaussian" (the least Gaussian noise whose rounds are), or a mechanism of your own, for every round and with
             the same ``clip``. With Gaussian noise a release may have negative eigenvalues, which the mapping sets to 0.
+        unclipped: apply M to the owners' models as they were before the clip, as the papers did in January 2018. An owner
+            does so by itself, with its own model, and what is published is clipped as ever: the guarantee is the same.
         debias: subtract the mean of the noise from the releases before the mapping. Negative eigenvalues are set to 0, and
             Proposition 1 (with enormous noise every task is fitted alone) no longer holds.
         adjacency: adjacency of the proved guarantee: "replace" or "zero_out".
@@ -120,6 +124,7 @@ class MPMTL(HidesArrays):
     curvature: float | None = None
     start: SingleTask | str | FloatArray = field(default_factory=Ridge, repr=False)
     mechanism: str | MatrixMechanism = "paper"
+    unclipped: bool = False
     debias: bool = False
     adjacency: str = "replace"
     unsafe_seed: int | None = None
@@ -229,6 +234,7 @@ class MPMTL(HidesArrays):
             clip=np.float64(K if h is None else lattice.bound(K, h)),
             offset=noise_mean if len(noise_mean) else np.zeros(self.rounds),
             lattice=h,
+            unclipped=self.unclipped,
         )
         return Plan(run, W0, size, mechanisms, row_mechanisms, self._unproved(tied))
 
@@ -262,8 +268,8 @@ class MPMTL(HidesArrays):
         budgets = weights(epsilon, delta)  # Algorithm 1, step 1
         if self.sharing.moment == "tasks":
             return tuple(PaperTaskWishart(size, eps, K) for eps in budgets)
-        if self.mechanism == "paper":
-            return tuple(PaperWishart(size, eps, K) for eps in budgets)
+        if papers := PAPERS.get(self.mechanism):
+            return tuple(papers(size, eps, K) for eps in budgets)
         in_range("delta", delta, 0, 1)
         # Calibrate for K = 1 and rescale, so that a search over K calibrates only once.
         least = calibrate_gaussian if self.mechanism == "gaussian" else calibrate
@@ -322,7 +328,7 @@ class MPMTL(HidesArrays):
             alone = NOTHING_SHARED if not plan.unproved else Guarantee(None, None, plan.unproved)
             return None, outputs, alone if self._alone else NOT_PRIVATE
         epsilon = positive("epsilon", self.epsilon)  # type: ignore[arg-type]
-        claimed = Bound(epsilon, self._delta(tasks), self.adjacency) if self.mechanism == "paper" else None
+        claimed = Bound(epsilon, self._delta(tasks), self.adjacency) if _is_of_papers(self.mechanism) else None
         terms = Terms(
             plan.mechanisms,
             epsilon,
@@ -363,6 +369,10 @@ class MPMTL(HidesArrays):
             raise ValueError(f"rows: expected RowProtection(...) or None, got {shown(self.rows)}")
         whole("rounds", self.rounds, upto=MANY)
         flag("debias", self.debias)
+        if flag("unclipped", self.unclipped) and self.rows is not None:
+            raise ValueError(
+                "unclipped: expected False with rows, as Algorithm 5 goes on from the noisy models, which are clipped"
+            )
         flag("record", self.record)
         Adjacency.of(self.adjacency)
         named("mechanism", self.mechanism, MECHANISMS, MatrixMechanism)
@@ -391,6 +401,10 @@ class MPMTL(HidesArrays):
             raise ValueError(
                 "clip: expected a finite norm K chosen without looking at the models; noise is scaled to it"
             )
+
+
+def _is_of_papers(mechanism: str | MatrixMechanism) -> bool:
+    return isinstance(mechanism, str) and mechanism in PAPERS
 
 
 def _for_clip(law: Wishart | Gaussian, K: float) -> Wishart | Gaussian:

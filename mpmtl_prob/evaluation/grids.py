@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from mpmtl_prob.estimators import (
     RidgeLogistic,
 )
 from mpmtl_prob.estimators.fitted import in_unit_variance, slopes
+from mpmtl_prob.privacy.mechanisms import PAPERS, PaperWishart
 
 #: Number of candidates per estimator.
 SIZE = 40
@@ -103,11 +105,13 @@ def rounds(
     median, signal = float(np.median(np.linalg.norm(W, axis=0))), float(np.linalg.norm(W, 2))
     curvature = loss.of(train).curvature().max()
     step: dict[str, Any] = {} if "step_size" in options else {"curvature": float(curvature)}  # from the data
-    epsilon = options.get("epsilon", 1.0)
+    epsilon, mechanism = options.get("epsilon", 1.0), options.get("mechanism")
+    law = PAPERS[mechanism] if isinstance(mechanism, str) and mechanism in PAPERS else PaperWishart
     candidates: list[MPMTL] = []
     for T, clip in itertools.product(counts, (median, 3 * median)):
         # At this lambda, shrinkage removes both signal and noise entirely.
-        top = curvature * np.hypot(signal, clip * np.sqrt(train.num_features * T / epsilon))
+        noise = law(train.num_features, epsilon / T, clip).scale
+        top = curvature * np.hypot(signal, np.sqrt(2 * train.num_features * noise))
         candidates += [
             algorithm(
                 penalty=float(top * share), rounds=T, clip=clip, start=begin, unsafe_seed=0, **{**step, **options}
@@ -115,6 +119,26 @@ def rounds(
             for share in np.geomspace(1e-4, 1e-2, SIZE // (2 * len(counts)))
         ]
     return candidates
+
+
+def strategies(best: MPMTL) -> list[MPMTL]:
+    """Return what the papers search besides rounds and penalty: acceleration, strong convexity, and alpha or Q.
+
+    Strong convexity adds (mu/2) ||w_i||^2 to every loss, with mu = 1e-3. Q is the papers' best, Q_0 = 1 - sqrt(mu), or Q_0^4.
+
+    Args:
+        best: the rounds, clip norm and penalty to try them with.
+
+    Source: TPAMI 2022, section 5.2; the exponents are those of Fig 4.
+    """
+    mu = 1e-3
+    strongly: Loss = replace(best.loss, strong_convexity=mu)  # type: ignore[type-var]
+    Q_0 = 1 - np.sqrt(mu)
+    convex = itertools.product((False, True), (0.0, 0.4, 1.0, 2.0))
+    strong = itertools.product((False, True), (None, float(Q_0), float(Q_0**4)))
+    return [replace(best, acceleration=acceleration, alpha=alpha) for acceleration, alpha in convex] + [
+        replace(best, acceleration=acceleration, q=q, loss=strongly) for acceleration, q in strong
+    ]
 
 
 def dp_aggr(train: TaskData, **options: Any) -> list[DPAggr]:

@@ -9,8 +9,16 @@ from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
 
 
-def nmse(prediction: Prediction, test: TaskData) -> float:
-    """Compute the pooled nMSE: mean squared error over the variance of all targets. Raises ValueError for probabilities.
+def nmse(prediction: Prediction, test: TaskData, *, ddof: int = 0) -> float:
+    """Compute the pooled nMSE: mean squared error over the variance of all targets.
+
+    Args:
+        prediction: predictions of the rows of ``test``.
+        test: held-out rows.
+        ddof: the variance divides by their number less ``ddof``: 0, or 1 as MATLAB's does.
+
+    Raises:
+        ValueError: predicted probabilities, or another ddof.
 
     >>> test = mp.TaskData.from_lists([np.eye(2), np.eye(2)], [[0.0, 2.0], [4.0, 6.0]])
     >>> prediction = mp.Prediction(test.y + 1.0, test.mask, test.tasks)
@@ -18,18 +26,30 @@ def nmse(prediction: Prediction, test: TaskData) -> float:
     (0.2, 1.0)
     """
     _check_numbers(prediction, test)
-    return float(np.mean((prediction.means - test.targets) ** 2) / np.var(test.targets))
+    _check_ddof(ddof)
+    return float(np.mean((prediction.means - test.targets) ** 2) / np.var(test.targets, ddof=ddof))
 
 
-def nmse_within(prediction: Prediction, test: TaskData) -> float:
+def nmse_within(prediction: Prediction, test: TaskData, *, ddof: int = 0) -> float:
     """Compute squared errors over squared deviations from each task's own test mean, as in the papers' figures.
 
-    Raises ValueError for predicted probabilities.
+    Args:
+        prediction: predictions of the rows of ``test``.
+        test: held-out rows.
+        ddof: with 1 a task of n rows counts with n times its variance over n - 1, as in MATLAB, in which the papers' figures
+            were made: its deviations are larger by n / (n - 1), and the nMSE smaller. A task of one row has none.
+
+    Raises:
+        ValueError: predicted probabilities, or another ddof.
     """
     _check_numbers(prediction, test)
+    _check_ddof(ddof)
     mean = np.add.reduceat(test.targets, test.offsets[:-1]) / test.row_counts
+    share = test.row_counts / np.maximum(test.row_counts - ddof, 1)
     deviation = test.targets - np.repeat(mean, test.row_counts)
-    return float(np.sum((prediction.means - test.targets) ** 2) / np.sum(deviation**2))
+    return float(
+        np.sum((prediction.means - test.targets) ** 2) / np.sum(np.repeat(share, test.row_counts) * deviation**2)
+    )
 
 
 def coverage(prediction: Prediction, test: TaskData, probability: float = 0.9) -> float:
@@ -84,6 +104,11 @@ def log_score(prediction: Prediction, test: TaskData) -> float:
     if prediction.quantity == "probability":
         return float(np.mean(np.log(np.maximum(np.where(y == 1, score, 1 - score), np.finfo(float).tiny))))
     return float(-np.mean(np.logaddexp(0.0, -y * score)))
+
+
+def _check_ddof(ddof: int) -> None:
+    if ddof not in (0, 1):
+        raise ValueError(f"ddof: expected 0, or 1 for variances over n - 1, got {ddof!r}")
 
 
 def _check_numbers(prediction: Prediction, test: TaskData) -> None:

@@ -28,14 +28,14 @@ from mpmtl_prob.privacy import lattice
 from mpmtl_prob.privacy.accounting.calibration import calibrate, calibrate_gaussian
 from mpmtl_prob.privacy.accounting.composition import compute_delta as composed_delta
 from mpmtl_prob.privacy.guarantee import Bound
-from mpmtl_prob.privacy.mechanisms import MatrixMechanism, PaperWishart
+from mpmtl_prob.privacy.mechanisms import PAPERS, MatrixMechanism
 from mpmtl_prob.privacy.units import Adjacency
 from mpmtl_prob.releases.effects import EffectsLayout, effect_messages, row_warnings, warn_owner
 from mpmtl_prob.releases.messages import MESSAGES, OF_LENGTH_ONE, PrivateClipNorm, clip_norm, messages, scaling_named
 from mpmtl_prob.releases.silent import silent_tasks, tell
 
 #: Kinds of noise by name; "calibrated" is a synonym of "wishart".
-MECHANISMS = {name: name for name in ("wishart", "calibrated", "gaussian", "paper")}
+MECHANISMS = {name: name for name in ("wishart", "calibrated", "gaussian", *PAPERS)}
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ class ReleaseSpec:
         delta: in (0, 1); default 1 / (m log m) for m tasks.
         mechanism: "wishart" (the smallest Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
             "gaussian" (the smallest Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
-            claimed), or your own :class:`Wishart` or :class:`Gaussian`, used as it is: it must satisfy a given ``delta``.
+            claimed), "paper_2018" and "paper_2018_unit" (the smaller noise with which the papers' figures were made, of
+            scale clip / eps and 1 / eps, whose guarantee is weaker still for a clip above 2), or your own
+            :class:`Wishart` or :class:`Gaussian`, used as it is: it must satisfy a given ``delta``.
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
         message: content of every task's message, decided before any row is seen. "direction": the direction of its
             coefficients, at unit length, so that K = 1 is public and nothing about norms is spent or leaked. "effects": its
@@ -272,8 +274,8 @@ class ReleaseSpec:
             law = self.mechanism
             if self.delta is not None:
                 check_delta(self.delta, self.epsilon, (law,) * T, purchases, self.adjacency)
-        elif self.mechanism == "paper":
-            law, claimed = PaperWishart(d, self.epsilon / T, K), Bound(self.epsilon, 0.0, self.adjacency)
+        elif papers := PAPERS.get(self.mechanism):
+            law, claimed = papers(d, self.epsilon / T, K), Bound(self.epsilon, 0.0, self.adjacency)
         else:
             delta = default_delta(m) if self.delta is None else self.delta
             calibrate_law = calibrate_gaussian if self.mechanism == "gaussian" else calibrate

@@ -62,7 +62,9 @@ def psi(q: float, other: float) -> float:
 
 @dataclass(frozen=True)
 class UtilityBound:
-    """The rates for one problem. They mean something where ``noise`` is far below 1: m large (the papers' Assumption 1).
+    """The rates for one problem. They mean something where ``noise`` is far below 1.
+
+    There m is far above ``tasks_needed``: that is the papers' Assumption 1.
 
     Attributes:
         num_tasks: m.
@@ -105,6 +107,17 @@ class UtilityBound:
         one_of("composition", self.composition, ("best", "plain"))
 
     @property
+    def tasks_needed(self) -> float:
+        """The m of Assumption 1 with its constant C = 1, which the rates need to be exceeded by far; C is not known.
+
+        K^2 d^2 log^2(d) (log(e + eps / (sqrt(2) delta)) + 2 eps) / eps^2 for low rank, and
+        log(d) sqrt(log(e + eps / (sqrt(2) delta)) + 2 eps) / eps for group sparsity. With "plain" composition, or delta = 0,
+        the term of delta is that of the rate.
+        """
+        ratio = self._confidence * np.log(self.num_features) / self.epsilon
+        return float((self.clip * self.num_features * ratio) ** 2 if self.norm == "low rank" else ratio)
+
+    @property
     def best_growth(self) -> float:
         """The alpha, or with a strongly convex loss the Q, of the smallest rate: Theorems 6, 11 and 16."""
         pure = self.delta == 0
@@ -131,15 +144,9 @@ class UtilityBound:
             spread = abs(growth + 1) if self.delta == 0 else np.sqrt(abs(2 * growth + 1))
         else:
             spread = abs(1 - growth) if self.delta == 0 else np.sqrt(abs(1 - growth**2))
-        if self.delta == 0:
-            confidence = 1.0
-        elif self.composition == "plain":
-            confidence = np.sqrt(np.log(1 / self.delta) + 2 * eps)
-        else:
-            confidence = np.sqrt(np.log(np.e + eps / (np.sqrt(2) * self.delta)) + 2 * eps)
         scale = self.clip * d / float(m) ** 0.5 if self.norm == "low rank" else 1 / m
         with np.errstate(divide="ignore"):  # where the rate has a pole the papers say nothing: infinite
-            return float(np.divide(confidence, spread * eps) * self.index * np.log(d) * scale)
+            return float(np.divide(self._confidence, spread * eps) * self.index * np.log(d) * scale)
 
     def rounds(self, growth: float | None = None) -> float:
         """T, up to a constant: (c / M)^phi, half that power with acceleration; log_{1/psi}(c / M) if strongly convex.
@@ -174,6 +181,16 @@ class UtilityBound:
             ratio = np.divide(self.noise(growth), self._gap(growth))
         front = self.clip**2 * self.curvature if self.strong_convexity == 0 else self.clip
         return float(front * ratio ** self.power(growth))
+
+    @property
+    def _confidence(self) -> float:
+        """The part of M that depends on delta, and on how rounds are composed."""
+        if self.delta == 0:
+            return 1.0
+        eps = self.epsilon
+        if self.composition == "plain":
+            return float(np.sqrt(np.log(1 / self.delta) + 2 * eps))
+        return float(np.sqrt(np.log(np.e + eps / (np.sqrt(2) * self.delta)) + 2 * eps))
 
     def _gap(self, growth: float) -> float:
         """c: (alpha/2 - 1)^2, (alpha/2 - 2)^2; (Q_0 / sqrt(Q) - 1)^2, (sqrt(Q_0') / sqrt(Q) - 1)^2."""

@@ -32,8 +32,12 @@ from studies.papers.settings import (
     DP_MTRL,
     GROUP,
     GROUP_SPARSE,
+    GROUP_SPARSE_2018,
+    GROUP_SPARSE_UNIT,
     LASSO,
     LOW_RANK,
+    LOW_RANK_2018,
+    LOW_RANK_UNIT,
     POSTERIOR,
     REPLACEMENT,
     RIDGE,
@@ -48,11 +52,20 @@ from studies.papers.settings import (
 #: adjacency of the proved guarantees, whose sensitivity the papers use
 ADJACENCY = "zero_out"
 
-SELECTION = (
-    "Hyper-parameters of every arm but the posterior were chosen by cross-validation on the training rows of the first "
-    "replication, among equally many candidates for each, and used in all replications. As in the papers, no budget was "
-    "charged for it. The noise-aware posterior has none to choose."
+_SELECTION = (
+    "Hyper-parameters of every arm but the posterior were chosen by cross-validation on the training rows of {rows}{more}. "
+    "As in the papers, no budget was charged for it. The noise-aware posterior has none to choose."
 )
+
+
+def selection(effort: Effort) -> str:
+    """Say how hyper-parameters were chosen."""
+    first = "the first replication, among equally many candidates for each, and used in all replications"
+    each = "every replication by itself, among equally many candidates for each"
+    more = (
+        "; Algorithms 2 and 3 then tried, with the chosen ones, all that the papers name" if effort.strategies else ""
+    )
+    return _SELECTION.format(rows=each if effort.each else first, more=more)
 
 
 class Missing(Exception):
@@ -61,12 +74,16 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Choice:
-    """Result of cross-validation: the estimator, its index in the thinned grid, its score, and the number of candidates."""
+    """Result of cross-validation: the estimator, its index in the thinned grid, its score, and the number of candidates.
+
+    ``strategy`` is the index among ``grids.strategies``, if one of those was better.
+    """
 
     estimator: Any
     index: int
     score: float
     candidates: int
+    strategy: int | None = None
 
 
 Grid = Callable[[Unit, TaskData, Effort], Sequence[Any]]
@@ -97,17 +114,20 @@ def _ridge(unit: Unit, train: TaskData, effort: Effort) -> Sequence[Any]:
     return grids.ridge_logistic(train) if isinstance(unit.data.loss, Logistic) else grids.ridge(train)
 
 
-def _rounds(algorithm: type[MPMTL]) -> Grid:
+def _rounds(algorithm: type[MPMTL], **options: Any) -> Grid:
     def grid(unit: Unit, train: TaskData, effort: Effort) -> Sequence[Any]:
         loss, start = unit.data.loss, None
         if isinstance(loss, LeastSquares):  # the ridge regression that was chosen as an arm of its own
             start = choose(replace(unit, arm=RIDGE, epsilon=None), effort).estimator
         return grids.rounds(
-            algorithm, train, start=start, epsilon=unit.epsilon, loss=loss, adjacency=ADJACENCY, record=False
+            algorithm, train, start=start, epsilon=unit.epsilon, loss=loss, adjacency=ADJACENCY, record=False, **options
         )
 
     return grid
 
+
+_2018: dict[str, Any] = {"mechanism": "paper_2018", "unclipped": True}
+_UNIT: dict[str, Any] = {"mechanism": "paper_2018_unit", "unclipped": True}
 
 ARMS = {
     RIDGE: Arm(_ridge),
@@ -117,6 +137,10 @@ ARMS = {
     GROUP: Arm(lambda unit, train, effort: grids.multi_task(GroupLasso(), train, unit.data.loss)),
     LOW_RANK: Arm(_rounds(LowRank)),
     GROUP_SPARSE: Arm(_rounds(GroupSparse)),
+    LOW_RANK_2018: Arm(_rounds(LowRank, **_2018)),
+    LOW_RANK_UNIT: Arm(_rounds(LowRank, **_UNIT)),
+    GROUP_SPARSE_2018: Arm(_rounds(GroupSparse, **_2018)),
+    GROUP_SPARSE_UNIT: Arm(_rounds(GroupSparse, **_UNIT)),
     DP_MTRL: Arm(lambda unit, train, effort: grids.dp_mtrl(train, epsilon=unit.epsilon)),
     DP_AGGR: Arm(lambda unit, train, effort: grids.dp_aggr(train, epsilon=unit.epsilon, loss=unit.data.loss)),
     POSTERIOR: Arm(),
@@ -131,21 +155,37 @@ def load(data: Data, replication: int) -> Loaded:
 
 
 @lru_cache(maxsize=1024)
-def choose(unit: Unit, effort: Effort, index: int | None = None) -> Choice:
-    """Choose a candidate by cross-validation on the first replication, or return the one at a known index.
+def choose(unit: Unit, effort: Effort, index: int | None = None, strategy: int | None = None) -> Choice:
+    """Choose a candidate by cross-validation, or return the one at a known index.
 
     Args:
-        unit: the unit; its replication is ignored.
+        unit: the unit. Its training rows are those of the first replication, unless the effort is for each.
         effort: effort of tuning.
         index: index in the thinned grid, if known.
+        strategy: index among the strategies, if known and one of them was chosen.
     """
-    train = subset(load(unit.data, 0).train, unit.tasks)
+    train = subset(load(unit.data, unit.replication if effort.each else 0).train, unit.tasks)
     grid = candidates(unit, train, effort)
     if index is not None:
-        return Choice(grid[index], index, float("nan"), len(grid))
+        estimator = grid[index] if strategy is None else grids.strategies(grid[index])[strategy]
+        return Choice(estimator, index, float("nan"), len(grid), strategy)
+    best, mean = _best(grid, unit, train, effort)
+    choice = Choice(grid[best], best, mean, len(grid))
+    if not (effort.strategies and isinstance(choice.estimator, LowRank | GroupSparse)):
+        return choice
+    tried = grids.strategies(choice.estimator)
+    strategy, mean = _best(tried, unit, train, effort)
+    choice = replace(choice, candidates=len(grid) + len(tried))
+    # Both stages have the same folds and noise, so that their scores compare.
+    is_better = mean > choice.score if METRICS[unit.data.metric][1] else mean < choice.score
+    return replace(choice, estimator=tried[strategy], score=mean, strategy=strategy) if is_better else choice
+
+
+def _best(grid: Sequence[Any], unit: Unit, train: TaskData, effort: Effort) -> tuple[int, float]:
+    """Return the index of the best candidate and its mean score over the folds."""
     selection = cross_validate(grid, train, folds=effort.folds, metric=unit.data.metric, progress_bar=False)
     best = next(i for i, candidate in enumerate(grid) if candidate is selection.best)
-    return Choice(selection.best, best, float(selection.mean[best]), len(grid))
+    return best, float(selection.mean[best])
 
 
 def fit(unit: Unit, effort: Effort, choice: Choice | None) -> Fitted | OwnerPosteriors | OwnerEffects:

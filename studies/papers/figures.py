@@ -17,8 +17,12 @@ from studies.papers.settings import (
     DP_MTRL,
     GROUP,
     GROUP_SPARSE,
+    GROUP_SPARSE_2018,
+    GROUP_SPARSE_UNIT,
     LASSO,
     LOW_RANK,
+    LOW_RANK_2018,
+    LOW_RANK_UNIT,
     POSTERIOR,
     REPLACEMENT,
     RIDGE,
@@ -33,6 +37,10 @@ _STYLE = {
     GROUP: ("#a0aec0", "-"),
     LOW_RANK: ("#dd6b20", "-"),
     GROUP_SPARSE: ("#c9a227", "-"),
+    LOW_RANK_2018: ("#b83280", "-"),
+    LOW_RANK_UNIT: ("#553c9a", "-"),
+    GROUP_SPARSE_2018: ("#ed64a6", "-"),
+    GROUP_SPARSE_UNIT: ("#9f7aea", "-"),
     DP_MTRL: ("#38a169", "-"),
     DP_AGGR: ("#9f7aea", "-"),
     POSTERIOR: ("#2b6cb0", "-"),
@@ -63,7 +71,11 @@ def draw(report: Mapping[str, Any], results: xr.Dataset, path: Path) -> None:
     rows = -(-panels // columns)
     height = 2.8 if heat else 4.6 if report["name"] == "fig8" else 6.4 if has_own_panels else 4.2
     page = Figure(
-        figsize=((3.4 if heat else 5.4) * columns, height * rows + (0.4 if has_own_panels else 2.8)),
+        # The legend needs the width of two panels.
+        figsize=(
+            (3.4 if heat else 5.4) * (columns if has_own_panels else 2),
+            height * rows + (0.4 if has_own_panels else 2.8),
+        ),
         layout="constrained",
     )
     axes = np.atleast_1d(page.subplots(rows, columns)).ravel()

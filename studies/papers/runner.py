@@ -111,13 +111,13 @@ def _side_by_side(store: Store, missing: Sequence[Unit], bar: Any, workers: Work
     """Compute units in parallel, after the choices of hyper-parameters that several units wait for."""
     unchosen = {
         first: None
-        for first in map(_first, missing)
-        if _is_tuned(store.study, first) and not store.path(first, "selection").is_file()
+        for first in (_first(store.study, unit) for unit in missing)
+        if _is_tuned(store.study, first) and not store.path(first, _selection(store.study, first)).is_file()
     }
     jobs = [_Job(_choose, first) for first in unchosen] + [_Job(_compute, unit) for unit in missing]
     running: dict[Future[None], _Job] = {}
     while jobs or running:
-        free = [job for job in jobs if job.work is _choose or _first(job.unit) not in unchosen]
+        free = [job for job in jobs if job.work is _choose or _first(store.study, job.unit) not in unchosen]
         for job in free[: workers.count - len(running)]:
             jobs.remove(job)
             running[workers.submit(job.work, store, job.unit)] = job
@@ -146,9 +146,14 @@ def _choose(store: Store, unit: Unit) -> None:
     _choice(store, unit)
 
 
-def _first(unit: Unit) -> Unit:
-    """Return the unit of the first replication, on whose training rows hyper-parameters are chosen."""
-    return replace(unit, replication=0)
+def _first(study: Study, unit: Unit) -> Unit:
+    """Return the unit on whose training rows hyper-parameters are chosen: that of the first replication, or its own."""
+    return unit if study.effort.each else replace(unit, replication=0)
+
+
+def _selection(study: Study, unit: Unit) -> str:
+    """Return the name of the file with the chosen hyper-parameters."""
+    return f"selection-{unit.replication}" if study.effort.each else "selection"
 
 
 def _is_tuned(study: Study, unit: Unit) -> bool:
@@ -159,13 +164,13 @@ def _choice(store: Store, unit: Unit) -> arms.Choice | None:
     """Return the hyper-parameters of the unit's arm, which are chosen once and stored like a unit."""
     if not _is_tuned(store.study, unit):
         return None
-    first, effort = _first(unit), store.study.effort
-    record_of_choice = store.read(first, "selection")
+    first, effort, file = _first(store.study, unit), store.study.effort, _selection(store.study, unit)
+    record_of_choice = store.read(first, file)
     if record_of_choice is not None:
-        return arms.choose(first, effort, record_of_choice["index"])
+        return arms.choose(first, effort, record_of_choice["index"], record_of_choice.get("strategy"))
     choice = arms.choose(first, effort)
-    record = {"index": choice.index, "score": choice.score, "candidates": choice.candidates}
-    store.write(first, record | {"chosen": repr(choice.estimator)}, "selection")
+    record = {name: getattr(choice, name) for name in ("index", "score", "candidates", "strategy")}
+    store.write(first, record | {"chosen": repr(choice.estimator)}, file)
     return choice
 
 

@@ -11,11 +11,10 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from studies.papers import paper
-from studies.papers.arms import SELECTION
+from studies.papers import arms, paper
 from studies.papers.contrasts import gap_share, loss
 from studies.papers.runner import library_version, plain, settings_hash
-from studies.papers.settings import ALONE, LASSO, POSTERIOR, REPLACEMENT, RIDGE, WITHOUT_EPSILON, Data, Study
+from studies.papers.settings import ALONE, LASSO, OF_2018, POSTERIOR, REPLACEMENT, RIDGE, WITHOUT_EPSILON, Data, Study
 from studies.papers.verdicts import verdicts
 
 #: targets of the posterior with a proved guarantee at delta = 1/(m log m), zero-out: largest error, by eps
@@ -63,7 +62,7 @@ def curves(results: xr.Dataset, variable: str = "error") -> Iterator[dict[str, A
         entry |= {kind: _bound(cell, kind) for kind in ("claimed", "proved")}
         if "coverage" in cell:
             entry["coverage"] = interval(np.atleast_1d(cell["coverage"].values))[0]
-        paper_curve = digitised[at["data"]].get(at["arm"])
+        paper_curve = digitised[at["data"]].get(OF_2018.get(at["arm"], at["arm"]))
         if paper_curve is not None and variable == "error" and "tasks" not in at and "exponent" not in at:
             entry["paper"] = (
                 float(np.median(paper_curve[1])) if at["epsilon"] is None else paper.at(paper_curve, at["epsilon"])
@@ -161,7 +160,7 @@ def summarise(study: Study, results: xr.Dataset, *, fast: bool, command: str) ->
             "settings": asdict(study),
             "settings_hash": settings_hash(study),
             "metrics": json.loads(results.attrs["metrics"]),
-            "selection": SELECTION,
+            "selection": arms.selection(study.effort),
             "noise": NOISE,
             "interval": "t interval of the mean over replications, 95 %",
             "missing": json.loads(results.attrs["missing"]),

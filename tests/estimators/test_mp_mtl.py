@@ -10,7 +10,7 @@ from helpers.tolerances import FAR
 from numpy.testing import assert_allclose
 
 import mpmtl_prob as mp
-from mpmtl_prob import TaskData
+from mpmtl_prob import TaskData, release
 from mpmtl_prob.convex.losses import LeastSquares
 from mpmtl_prob.estimators import (
     MPMTL,
@@ -22,11 +22,12 @@ from mpmtl_prob.estimators import (
     Noise,
     Proximal,
     Ridge,
+    RowProtection,
     Run,
     TraceNorm,
 )
 from mpmtl_prob.estimators.framework import run_rounds
-from mpmtl_prob.privacy import BudgetExceeded, Ledger
+from mpmtl_prob.privacy import BudgetExceeded, Ledger, schedule
 from mpmtl_prob.privacy.lattice import sent
 
 
@@ -43,19 +44,19 @@ def tasks():
     return make()
 
 
-def by_hand(tasks, norm, W0, noise, clip, eta, penalty, beta):
-    """Algorithms 2 and 3 as printed, one task and one round at a time."""
+def by_hand(tasks, norm, W0, noise, clip, eta, penalty, beta, unclipped=False):
+    """Algorithms 2 and 3 as printed, one task and one round at a time; ``unclipped`` as in January 2018."""
     clipped = lambda W: np.stack([w / max(1, np.linalg.norm(w) / clip) for w in W.T], axis=1)
     W, previous, sigmas, outputs = W0, clipped(W0), [], []
     for t, E in enumerate(noise):
-        W = clipped(W)
+        own, W = W, clipped(W)
         sigma = W @ W.T + E
         if isinstance(norm, TraceNorm):
             U, eigenvalues, _ = np.linalg.svd(sigma)
             M = U @ np.diag(np.maximum(0, 1 - eta * penalty / np.sqrt(eigenvalues))) @ U.T
         else:
             M = np.diag(np.maximum(0, 1 - eta * penalty / np.sqrt(np.diag(sigma))))
-        projected = M @ W
+        projected = M @ (own if unclipped else W)
         Z = projected + beta[t] * (projected - previous)
         slope = [tasks.X[i].T @ (tasks.X[i] @ Z[:, i] - tasks.y[i]) for i in range(tasks.num_tasks)]
         W, previous = Z - eta * np.stack(slope, axis=1), projected
@@ -65,16 +66,18 @@ def by_hand(tasks, norm, W0, noise, clip, eta, penalty, beta):
 
 
 @pytest.mark.parametrize("norm", [TraceNorm(), GroupLasso()], ids=lambda n: type(n).__name__)
-@pytest.mark.parametrize(("m", "d"), [(6, 3), pytest.param(3, 6, marks=pytest.mark.evidence)])
-def test_rounds_are_those_printed_in_the_papers(norm, m, d):
+@pytest.mark.parametrize(
+    ("m", "d", "unclipped"), [(6, 3, False), (6, 3, True), pytest.param(3, 6, False, marks=pytest.mark.evidence)]
+)
+def test_rounds_are_those_printed_in_the_papers(norm, m, d, unclipped):
     tasks = make(m, d)
     rng = np.random.default_rng(5)
     noise = np.einsum("tij,tkj->tik", *(2 * [rng.standard_normal((3, d, d + 2))]))
     beta = np.arange(3) / np.arange(3, 6)
     W0 = rng.standard_normal((d, m))
-    run = Run(LeastSquares().of(tasks), np.full(m, 0.05), 0.05 * 3.0, beta, 0.8, np.zeros(3))
+    run = Run(LeastSquares().of(tasks), np.full(m, 0.05), 0.05 * 3.0, beta, 0.8, np.zeros(3), unclipped=unclipped)
     rounds_run = run_rounds(Proximal(norm), *jax.tree.map(np.asarray, (run, W0, Noise(noise))))
-    expected = by_hand(tasks, norm, W0, noise, 0.8, 0.05, 3.0, beta)
+    expected = by_hand(tasks, norm, W0, noise, 0.8, 0.05, 3.0, beta, unclipped)
     assert_allclose(rounds_run[0], expected[0], atol=1e-10)
     assert_allclose(rounds_run[1], expected[1], atol=1e-10)
 
@@ -190,6 +193,32 @@ def test_results_carry_the_claim_and_what_is_true(tasks):
     assert_allclose(np.array(budgets) / budgets[0], np.arange(1, 4) ** 0.4, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("mechanism", "lost"), [("paper_2018", 5.0 / 2), ("paper_2018_unit", 5.0**2 / 2)])
+def test_noise_of_2018_has_its_proved_delta(tasks, mechanism, lost):
+    """Rounds of budgets eps_t are as those of 002 with K / 2 or K^2 / 2 times the budgets, for K = 5."""
+    options = {"epsilon": 0.1, "clip": 5.0, "delta": 0.01, "adjacency": "zero_out"}
+    fitted = LowRank(0.1, rounds=3, curvature=30.0, mechanism=mechanism, unclipped=True, **options).fit(tasks)
+    budgets = schedule(0.1, 0.01, 3, alpha=0.4)
+    assert_allclose([law.epsilon for law in fitted.release.mechanisms], budgets)
+    assert (fitted.guarantee.claimed.epsilon, fitted.guarantee.claimed.delta) == (0.1, 0.01)
+    assert_allclose(fitted.guarantee.proved.delta, -np.expm1(-lost * budgets.sum()), rtol=1e-9)
+    assert "sum of the rounds' eps" in fitted.guarantee.reason
+    W = Ridge().fit(tasks).W
+    released = release(W, 0.1, mechanism=mechanism, message="clip", clip=5.0, adjacency="zero_out")
+    assert_allclose(released.guarantee.proved.delta, -np.expm1(-lost * 0.1), rtol=1e-9)
+    assert released.guarantee.claimed.delta == 0
+
+
+def test_unclipped_owners_publish_clipped_models(tasks):
+    W, K = 100 * Ridge().fit(tasks).W, 0.5
+    run = Run(LeastSquares().of(tasks), np.full(6, 0.01), 0.0, np.zeros(3), K, np.zeros(3), unclipped=True)
+    nothing = Noise(np.zeros((3, 3, 3)))
+    sigma, outputs, _ = run_rounds(Proximal(TraceNorm()), *jax.tree.map(np.asarray, (run, W, nothing)))
+    assert_allclose(outputs[0], W)  # without a penalty M = I
+    # All models are longer than K: the trace is what six clipped models have.
+    assert_allclose(np.trace(sigma, axis1=1, axis2=2), 6 * K**2)
+
+
 def test_budgets_can_grow_geometrically(tasks):
     fitted = LowRank(penalty=0.1, epsilon=1.0, rounds=3, clip=1.0, q=0.8).fit(tasks)
     budgets = [1 / mechanism.theta for mechanism in fitted.release.mechanisms]
@@ -259,6 +288,7 @@ def test_the_default_step_is_one_over_the_largest_curvature(tasks):
         ({"adjacency": "add"}, "adjacency: expected one of 'replace', 'zero_out', got 'add'"),
         ({"curvature": 0.0}, "curvature: expected a positive number, got 0.0"),
         ({"curvature": 1.0, "step_size": 0.1}, "curvature: expected none with a step_size that is a number"),
+        ({"unclipped": True, "rows": RowProtection(1.0)}, "unclipped: expected False with rows"),
         ({"start": "warm"}, "start: expected one of 'zero', got 'warm'"),
         ({"start": np.ones((2, 2))}, "tasks: expected 2 features and 2 tasks"),
     ],

@@ -115,7 +115,8 @@ def step(sharing, carry, t, run, published):
     """Return the messages of a round, and the state after it."""
     sent = clip_columns(carry.W, run.clip)
     history = carry.history.at[t].set(published[t])
-    W, _, state = sharing.update(sharing.mapping(history, t, run), sent, carry.state, t, run)
+    own = jax.numpy.where(run.unclipped, carry.W, sent)
+    W, _, state = sharing.update(sharing.mapping(history, t, run), own, carry.state, t, run)
     return sent, carry._replace(W=W, state=state, history=history)
 
 
@@ -182,6 +183,7 @@ TRIED = {
         (LowRank(0.5, **PUBLIC), all_but_what_passed_the_door, False),
         (LowRank(0.5, **PUBLIC, loss=STRONG, mechanism="calibrated"), all_but_what_passed_the_door, False),
         (LowRank(0.5, **PUBLIC, mechanism="gaussian"), all_but_what_passed_the_door, False),
+        (LowRank(0.5, **PUBLIC | {"clip": 0.2}, mechanism="paper_2018", unclipped=True), all_but_what_passed_the_door, False),
         (LowRank(0.5, **PUBLIC, loss=STRONG, step_size="per_task"), all_but_what_passed_the_door, False),
         (LowRank(0.5, 1.0, 3, 1.0, loss=STRONG, step_size=0.02), all_but_what_passed_the_door, False),
         (LowRank(0.5, **PUBLIC, loss=Logistic(0.5), start="zero"), all_but_what_passed_the_door, True),

@@ -34,6 +34,17 @@ def test_scores_by_hand(two_tasks):
     assert np.isnan(coverage(zero, two_tasks))
 
 
+def test_variances_over_n_less_one(two_tasks):
+    zero = Prediction(np.zeros((2, 3)), two_tasks.mask, two_tasks.tasks)
+    assert_allclose(nmse(zero, two_tasks, ddof=1), 114 / 4 / np.var([1, 2, 3, 10], ddof=1))
+    assert_allclose(
+        nmse_within(zero, two_tasks, ddof=1), 114 / (3 * np.var([1, 2, 3], ddof=1))
+    )  # one row has no variance
+    for score in (nmse, nmse_within):
+        with pytest.raises(ValueError, match="ddof: expected 0, or 1"):
+            score(zero, two_tasks, ddof=2)
+
+
 def test_coverage_counts_real_rows_only(two_tasks):
     draws = np.random.default_rng(0).uniform(0, 4, (5000, 2, 3))
     prediction = Prediction(draws.mean(0), two_tasks.mask, two_tasks.tasks, draws)

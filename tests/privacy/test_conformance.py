@@ -15,6 +15,8 @@ LAWS = [
     calibrate(1.0, 1e-3, 3),
     Wishart(2, 9.0, 0.7, 2.0),
     privacy.PaperWishart(3, 0.7),
+    privacy.PaperWishart2018(3, 0.7, 5.0),
+    privacy.PaperWishart2018Unit(3, 0.7, 5.0),
     privacy.PaperTaskWishart(4, 0.7),
     Gaussian(3, 2.0),
     privacy.GaussianShares(2, 1.0, 4, 2.0**-20, colluders=1),

@@ -7,7 +7,16 @@ import pytest
 from helpers.tolerances import RARE
 from scipy import stats
 
-from mpmtl_prob.privacy import Gaussian, PaperTaskWishart, PaperWishart, Wishart, calibrate
+from mpmtl_prob.privacy import (
+    Gaussian,
+    PaperTaskWishart,
+    PaperWishart,
+    PaperWishart2018,
+    PaperWishart2018Unit,
+    Wishart,
+    calibrate,
+    compute_delta,
+)
 from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
 
 LAWS = [Wishart(3, 4.0, 0.5), Wishart(3, 11.0, 0.2, clip=2.0), PaperWishart(3, 0.7), Gaussian(3, 0.8)]
@@ -69,6 +78,32 @@ def test_the_papers_law_is_the_one_they_print():
     assert (law.shape, law.epsilon) == (1.0, 0.5)
     assert "both signs" in PaperTaskWishart(5, 0.5).unproved
     assert not law.unproved
+
+
+@pytest.mark.parametrize(
+    ("law", "scale", "lost"),
+    [
+        (PaperWishart2018(3, 0.3, clip=4.0), 4.0 / 0.3, 4.0 / 2 * 0.3),  # K / eps, and K eps / 2
+        (PaperWishart2018Unit(3, 0.05, clip=4.0), 1 / 0.05, 4.0**2 / 2 * 0.05),  # 1 / eps, and K^2 eps / 2
+        (PaperWishart2018(3, 0.3), 1 / 0.3, 0.3 / 2),  # less is lost than the papers say, where K is below 2
+    ],
+    ids=["K", "unit", "short models"],
+)
+def test_noise_of_2018_has_its_scale_and_loss(law, scale, lost):
+    assert (law.df, law.scale) == (4.0, pytest.approx(scale))
+    assert law.shape == 1.0
+    assert type(law).from_fields(law.fields()) == law
+    assert law.epsilon == pytest.approx(0.05 if scale == 20 else 0.3)
+    for adjacency in ("zero_out", "replace"):
+        for epsilon in (0.0, 3.0, 50.0):
+            assert compute_delta(epsilon, law, adjacency) == pytest.approx(-np.expm1(-lost), rel=1e-12)
+    # Drawn: a release without the task from which its square cannot be subtracted shows that it was absent.
+    rng, n = np.random.default_rng(5), 20_000
+    w = rng.standard_normal(3)
+    w *= law.clip / np.linalg.norm(w)
+    released = law.sample(rng, np.zeros((n, 3, 3)))
+    impossible = int((np.linalg.eigvalsh(released - np.outer(w, w))[:, 0] < 0).sum())
+    assert stats.binomtest(impossible, n, -np.expm1(-lost)).pvalue > RARE
 
 
 @pytest.mark.parametrize("clip", [np.uint8(20), np.int32(100_000), np.float16(300)])

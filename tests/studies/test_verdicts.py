@@ -18,6 +18,8 @@ from studies.papers.settings import (
     KINDS,
     LASSO,
     LOW_RANK,
+    LOW_RANK_2018,
+    LOW_RANK_UNIT,
     POSTERIOR,
     REPLACEMENT,
     RIDGE,
@@ -26,7 +28,7 @@ from studies.papers.settings import (
     Data,
 )
 from studies.papers.summary import _bound, interval, targets
-from studies.papers.verdicts import CLAIMS, FAILS, HOLDS, UNTESTED, verdicts
+from studies.papers.verdicts import CLAIMS, FAILS, HOLDS, HOLDS_2018, UNTESTED, verdicts
 
 EPSILONS = (1e-3, 1.0, 10.0, 1e3)
 SINGLE, TOGETHER = 0.16, 0.02
@@ -69,6 +71,20 @@ def test_claim_1_between_single_and_multi_task_learning():
     assert of(verdicts(results("fig6", PANEL, replications=1)), "1") == UNTESTED
     no_gap = PANEL | {TRACE: SINGLE + 0.01}
     assert of(verdicts(results("fig6", no_gap)), "1") == UNTESTED
+
+
+def test_claims_of_2018_are_told_as_that():
+    worse = [0.17, 0.15, 0.12, 0.1]
+    journal, first, second = verdicts(
+        results("noise-2018", PANEL | {LOW_RANK: worse, LOW_RANK_2018: PANEL[LOW_RANK], LOW_RANK_UNIT: worse})
+    )
+    assert (journal.verdict, first.verdict, second.verdict) == (FAILS, HOLDS_2018, FAILS)
+    assert first.statement.startswith("Algorithm 2 of 2018 lies between")
+    assert "not private" in first.verdict
+    assert verdicts(results("noise-2018", PANEL))[0].verdict == HOLDS  # the journal's noise holds without a reserve
+    report = {"name": "noise-2018", "figure": "x", "verdicts": [vars(verdict) for verdict in (journal, first, second)]}
+    said = page._claims([report], "results")
+    assert "| 0 of 3, 1 with the noise of 2018, which is not private at that eps | [noise-2018]" in said
 
 
 def test_claim_2_the_wrong_structure_costs():

@@ -14,6 +14,17 @@ STRONG = replace(CONVEX, strong_convexity=0.1)
 SETTINGS = [{"delta": 0.0}, {"delta": 1e-3}, {"delta": 1e-3, "composition": "plain"}]  # No. 1, main text, No. 2
 
 
+def test_the_number_of_tasks_in_assumption_1():
+    bound = UtilityBound(100, 27, 0.5, 1e-3, clip=3.0)
+    inside = np.log(np.e + 0.5 / (np.sqrt(2) * 1e-3)) + 2 * 0.5
+    assert_allclose(bound.tasks_needed, 3.0**2 * 27**2 * np.log(27) ** 2 * inside / 0.5**2)
+    assert_allclose(replace(bound, norm="group sparse").tasks_needed, np.log(27) * np.sqrt(inside) / 0.5)
+    # With so many tasks M_0 is 1 where budgets are equal (alpha = 0) and one value survives: no error is small yet.
+    for norm in ("low rank", "group sparse"):
+        needed = replace(bound, norm=norm).tasks_needed
+        assert_allclose(replace(bound, norm=norm, num_tasks=round(needed)).noise(0.0), 1.0, rtol=0.05)
+
+
 def minimiser(bound, low, high):
     """The best growth of the budgets, by search over a fine grid and then in its cell."""
     grid = np.linspace(low, high, 801)[1:-1]

@@ -15,9 +15,17 @@ from mpmtl_prob.privacy.mechanisms.quantile import Quantile
 from mpmtl_prob.privacy.mechanisms.shares import GaussianShares
 from mpmtl_prob.privacy.mechanisms.vector_gaussian import VectorGaussian
 from mpmtl_prob.privacy.mechanisms.vectors import IndependentLaplace, VectorLaplace
-from mpmtl_prob.privacy.mechanisms.wishart import PaperTaskWishart, PaperWishart, Wishart
+from mpmtl_prob.privacy.mechanisms.wishart import (
+    PAPERS,
+    PaperTaskWishart,
+    PaperWishart,
+    PaperWishart2018,
+    PaperWishart2018Unit,
+    Wishart,
+)
 
 __all__ = [
+    "PAPERS",
     "Gaussian",
     "GaussianShares",
     "IndependentLaplace",
@@ -25,6 +33,8 @@ __all__ = [
     "Mechanism",
     "PaperTaskWishart",
     "PaperWishart",
+    "PaperWishart2018",
+    "PaperWishart2018Unit",
     "PrivacyProfile",
     "Quantile",
     "VectorGaussian",

@@ -135,6 +135,9 @@ class Wishart(MatrixMechanism):
             zeroed = gamma_loss(self.shape, self.theta, step, pessimistic)
         return zeroed if Adjacency.of(adjacency) is Adjacency.ZERO_OUT else replaced(zeroed)
 
+    #: minus the logarithm of 1 - delta of several rounds with k = 1, in words
+    _lost: ClassVar[str] = "sum of the rounds' clip^2 / (2 scale)"
+
     @staticmethod
     def compose_closed_form(laws: Sequence[Mechanism], adjacency: str) -> PrivacyProfile | None:
         """Return the profile of one round with a zeroed task, or of any number of rounds of the papers' noise.
@@ -165,7 +168,7 @@ class Wishart(MatrixMechanism):
         if self.shape == 1:
             return (
                 "The support of the papers' noise moves with the data, so no finite eps holds with a smaller delta than "
-                "1 - exp(-sum of the rounds' eps), whatever the papers' (eps, 0) says."
+                f"1 - exp(-{self._lost}), whatever the papers' (eps, 0) says."
             )
         one = "one-sided Gamma noise on a number in [0, clip^2]"
         exactly = "exactly"
@@ -190,9 +193,16 @@ class PaperWishart(Wishart):
     Source: TPAMI 2022, Algorithm 1, step 5.
     """
 
+    _lost: ClassVar[str] = "sum of the rounds' eps"
+
     def __init__(self, num_features: int, epsilon: float, clip: float = 1.0) -> None:
-        d = whole("num_features", num_features)
-        super().__init__(d, d + 1.0, positive("clip", clip) ** 2 / (2 * positive("epsilon", epsilon)), clip)
+        d, K = whole("num_features", num_features), positive("clip", clip)
+        super().__init__(d, d + 1.0, self._sensitivity(K) / (2 * positive("epsilon", epsilon)), K)
+
+    @staticmethod
+    def _sensitivity(clip: float) -> float:
+        """Return the change of W W' by one task, as the paper has it."""
+        return clip**2
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
@@ -204,7 +214,51 @@ class PaperWishart(Wishart):
     @property
     def epsilon(self) -> float:
         """The nominal budget of the round."""
-        return 1 / self.theta
+        return self._sensitivity(self.clip) / (2 * self.scale)
+
+
+@register
+@dataclass(frozen=True, init=False)
+class PaperWishart2018(PaperWishart):
+    """Wishart noise with which the papers' figures were made, for nominal budget eps: Wishart_d(d + 1, (K / eps) I).
+
+    The supplement of January 2018 bounds the change of ||w||^2 by 2 K, where it is K^2. A round is the papers' later noise at
+    eps K / 2 in the place of eps. So delta is at least 1 - e^{-K eps / 2} at every finite eps, against the claimed 0.
+
+    Source: supplement of January 2018, proof of Corollary 1.
+    """
+
+    _lost: ClassVar[str] = "clip / 2 times the sum of the rounds' eps"
+
+    @staticmethod
+    def _sensitivity(clip: float) -> float:
+        return 2 * clip
+
+
+@register
+@dataclass(frozen=True, init=False)
+class PaperWishart2018Unit(PaperWishart):
+    """Wishart noise for models of length 1, whatever K: Wishart_d(d + 1, I / eps), for nominal budget eps.
+
+    The supplement of January 2018 prints this sensitivity of 2 next to a clip norm K. A round is the papers' later noise at
+    eps K^2 / 2 in the place of eps. So delta is at least 1 - e^{-K^2 eps / 2} at every finite eps, against the claimed 0.
+
+    Source: supplement of January 2018, Algorithm 4, step 5.
+    """
+
+    _lost: ClassVar[str] = "clip^2 / 2 times the sum of the rounds' eps"
+
+    @staticmethod
+    def _sensitivity(clip: float) -> float:
+        return 2.0
+
+
+#: The papers' noise by the name of a ``mechanism``.
+PAPERS: dict[str, type[PaperWishart]] = {
+    "paper": PaperWishart,
+    "paper_2018": PaperWishart2018,
+    "paper_2018_unit": PaperWishart2018Unit,
+}
 
 
 @register
