@@ -215,12 +215,12 @@ def panel(report: Report) -> Claim:
 
 def pooled(report: Report) -> Claim:
     m, arm = 300, "ours, eps = 3"
-    found = page_pooled.means([fit for fit in report["fits"] if fit["m"] == m])
-    others = [mean for name, mean in found.items() if name not in (*page_pooled.OURS, page_pooled.REFERENCE)]
+    means = page_pooled.means([fit for fit in report["fits"] if fit["m"] == m])
+    others = [mean for name, mean in means.items() if name not in (*page_pooled.OURS, page_pooled.REFERENCE)]
     fastest, nearest = (min(each[name] for each in others) for name in ("CPU seconds", "coefficients, error"))
     return (
         f"{m} hospitals at eps = 3, beside the fastest and the most exact tool that pools all rows: CPU time; error",
-        (f"{found[arm]['CPU seconds'] / fastest:.1f} times; {found[arm]['coefficients, error'] / nearest:.2f} times"),
+        (f"{means[arm]['CPU seconds'] / fastest:.1f} times; {means[arm]['coefficients, error'] / nearest:.2f} times"),
     )
 
 

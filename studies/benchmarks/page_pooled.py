@@ -139,14 +139,14 @@ def _remark(said: Sequence[Report]) -> str:
 
 def _verdict(m: int, fits: Sequence[Report]) -> Iterable[str]:
     """Who is faster than ours, and who is nearer to the truth, worked out from the numbers."""
-    found, stopped = means(fits), {each["arm"]: each["CPU seconds"] for each in fits if "over" in each}
+    result, stopped = means(fits), {each["arm"]: each["CPU seconds"] for each in fits if "over" in each}
     for arm in OURS:
-        if arm not in found:
+        if arm not in result:
             continue
-        mean = found[arm]
-        others = {name: each for name, each in found.items() if name not in (*OURS, REFERENCE)}
+        mean = result[arm]
+        others = {name: each for name, each in result.items() if name not in (*OURS, REFERENCE)}
         faster = [name for name, each in others.items() if each["CPU seconds"] < mean["CPU seconds"]]
-        unknown = [name for name, limit in stopped.items() if name not in found and limit < mean["CPU seconds"]]
+        unknown = [name for name, limit in stopped.items() if name not in result and limit < mean["CPU seconds"]]
         words = f"{arm[0].upper()}{arm[1:]}: " + (
             f"faster are {_listed(faster)}" if faster else "no tool that was measured is faster"
         )
@@ -158,8 +158,8 @@ def _verdict(m: int, fits: Sequence[Report]) -> Iterable[str]:
                 f". Its error of coefficients is {of} times theirs, that of average effects {about} times, "
                 f"its memory {memory} times"
             )
-        if REFERENCE in found:
-            words += f"; beside *alone* its error of coefficients is {_range(mean, [found[REFERENCE]], ERROR)} times"
+        if REFERENCE in result:
+            words += f"; beside *alone* its error of coefficients is {_range(mean, [result[REFERENCE]], ERROR)} times"
         yield words + "."
 
 

@@ -116,8 +116,8 @@ def judged(table: Path, truth: Mapping[str, np.ndarray]) -> dict[str, dict[str, 
 def command(arm: str, pymc: str | None) -> list[str] | None:
     """What starts a tool, or None where it is missing."""
     if arm.startswith("lme4"):
-        found = shutil.which("Rscript")
-        return [found, str(HERE.with_suffix(".R")), arm] if found and _runs([found, "-e", "library(lme4)"]) else None
+        result = shutil.which("Rscript")
+        return [result, str(HERE.with_suffix(".R")), arm] if result and _runs([result, "-e", "library(lme4)"]) else None
     tool = arm.partition(",")[0]
     python = pymc if tool in ("PyMC", "bambi") else sys.executable
     modules = {"PyMC": "pymc", "bambi": "bambi", "statsmodels": "statsmodels", "NumPyro": "numpyro"}
@@ -211,10 +211,10 @@ def main() -> None:
             if drawn != (m, seed):
                 subprocess.run([sys.executable, str(HERE), "--draw", place, str(m), str(seed)], check=True)
                 drawn = (m, seed)
-            found = fit(starts[arm] or [], Path(place), seed, options.limit)
+            result = fit(starts[arm] or [], Path(place), seed, options.limit)
             unit = {"arm": arm, "m": m, "seed": seed}
-            done = [each for each in done if not unit.items() <= each.items()] + [unit | found]
-            print(f"{m:5d} {seed} {arm:26s} {_words(found)}", flush=True)
+            done = [each for each in done if not unit.items() <= each.items()] + [unit | result]
+            print(f"{m:5d} {seed} {arm:26s} {_words(result)}", flush=True)
             save(options, done)
     save(options, done)
 
@@ -243,11 +243,11 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
-def _words(found: Mapping[str, Any]) -> str:
-    took = f"{found['CPU seconds']:.1f} CPU s, {found['seconds']:.1f} s, {found['memory'] / 2**20:.0f} MiB"
-    if "over" in found or "failed" in found:
-        return f"{took}: {found.get('failed', 'over the limit')}"
-    return f"{took}, {found['coefficients']}, {found['averages']}, {found['said']}"
+def _words(result: Mapping[str, Any]) -> str:
+    took = f"{result['CPU seconds']:.1f} CPU s, {result['seconds']:.1f} s, {result['memory'] / 2**20:.0f} MiB"
+    if "over" in result or "failed" in result:
+        return f"{took}: {result.get('failed', 'over the limit')}"
+    return f"{took}, {result['coefficients']}, {result['averages']}, {result['said']}"
 
 
 if __name__ == "__main__":

@@ -169,22 +169,22 @@ def test_a_tools_table_is_judged_by_the_truth(benchmark, tmp_path):
     for name, truth, off in (("H0000", beta[0], 3.0), ("H0001", beta[1], -4.0), ('""', mu, 0.5)):
         lines += [f"{name},{j},{value + off},{value + off - 3.5},{value + off + 3.5}" for j, value in enumerate(truth)]
     (tmp_path / "estimates.csv").write_text("\n".join(lines))
-    found = models.judged(tmp_path / "estimates.csv", {"beta": beta, "mu": mu})
-    assert_allclose(found["coefficients"]["error"], np.sqrt((9 + 16) / 2))
-    assert_allclose(found["coefficients"]["covered"], 0.5)  # 3 is within 3.5, and 4 is not
-    assert_allclose(found["averages"]["error"], 0.5)
-    assert found["averages"]["covered"] == 1
+    result = models.judged(tmp_path / "estimates.csv", {"beta": beta, "mu": mu})
+    assert_allclose(result["coefficients"]["error"], np.sqrt((9 + 16) / 2))
+    assert_allclose(result["coefficients"]["covered"], 0.5)  # 3 is within 3.5, and 4 is not
+    assert_allclose(result["averages"]["error"], 0.5)
+    assert result["averages"]["covered"] == 1
     assert models.score(mu, np.full(d, np.nan), mu, mu) == {"error": 0.0, "covered": None}  # a tool without intervals
 
 
-def test_a_process_over_its_limit_is_stopped_and_one_that_fails_says_why(benchmark, tmp_path):
+def test_a_process_over_its_limit_is_stopped(benchmark, tmp_path):
     models = benchmark("pooled_mixed_models")
     np.savez(tmp_path / "truth.npz", beta=np.zeros((1, 11)), mu=np.zeros(11))
-    found = models.fit([models.sys.executable, "-c", "while True: pass"], tmp_path, 0, limit=1)
-    assert found["over"] == 1
-    assert 0.5 < found["CPU seconds"] < 5
-    found = models.fit([models.sys.executable, "-c", "raise ValueError('no such tool')"], tmp_path, 0, limit=100)
-    assert found["failed"] == "ValueError: no such tool"
+    result = models.fit([models.sys.executable, "-c", "while True: pass"], tmp_path, 0, limit=1)
+    assert result["over"] == 1
+    assert 0.5 < result["CPU seconds"] < 5
+    result = models.fit([models.sys.executable, "-c", "raise ValueError('no such tool')"], tmp_path, 0, limit=100)
+    assert result["failed"] == "ValueError: no such tool"
 
 
 def test_intervals_of_draws_and_r_hat_are_those_of_arviz(benchmark):
@@ -192,10 +192,10 @@ def test_intervals_of_draws_and_r_hat_are_those_of_arviz(benchmark):
     az = pytest.importorskip("arviz")
     draws = np.random.default_rng(0).standard_normal((4, 50, 3)) + np.array([0.0, 0.0, 2.0, 0.0])[:, None, None]
     assert_allclose(fits.split_rhat(draws), [float(az.rhat(draws[..., j], method="split")) for j in range(3)])
-    found = fits.of_draws(draws[:, :, None], draws, {})
-    assert_allclose(found.beta, [draws.mean(axis=(0, 1))])
-    assert_allclose(found.low, [np.quantile(draws.reshape(-1, 3), 0.05, axis=0)])
-    assert not found.said["converged"]  # one chain is elsewhere
+    result = fits.of_draws(draws[:, :, None], draws, {})
+    assert_allclose(result.beta, [draws.mean(axis=(0, 1))])
+    assert_allclose(result.low, [np.quantile(draws.reshape(-1, 3), 0.05, axis=0)])
+    assert not result.said["converged"]  # one chain is elsewhere
 
 
 def test_every_hospital_alone_has_its_least_squares(benchmark):
@@ -205,10 +205,10 @@ def test_every_hospital_alone_has_its_least_squares(benchmark):
     frame = pd.DataFrame(study.X[..., 1:].reshape(60, 2), columns=["x1", "x2"])
     frame.insert(0, "hospital", np.repeat(["c", "a", "b"], 20))
     frame["y"] = study.y.ravel()
-    found = fits.alone(frame, 0, "alone")
+    result = fits.alone(frame, 0, "alone")
     own = smf.ols("y ~ x1 + x2", frame[frame["hospital"] == "a"]).fit()
-    assert_allclose(found.beta[1], own.params)
-    assert_allclose(np.column_stack([found.low[1], found.high[1]]), own.conf_int(0.1))
+    assert_allclose(result.beta[1], own.params)
+    assert_allclose(np.column_stack([result.low[1], result.high[1]]), own.conf_int(0.1))
 
 
 def test_what_is_over_its_limit_is_not_run_again(benchmark):
