@@ -18,6 +18,7 @@ import page_evidence
 import page_outcomes
 import page_panel
 import page_plans
+import page_pooled
 import page_several
 import page_speed
 from tables import Report, as_table
@@ -50,6 +51,10 @@ PAGES: dict[str, tuple[str, dict[str, Section]]] = {
     "outcomes": (
         "Binary outcomes and counts",
         {"outcomes": Section("Beside being alone, and without privacy", page_outcomes.outcomes, page_claims.outcomes)},
+    ),
+    "pooled_mixed_models": (
+        "Beside lme4, statsmodels, PyMC and NumPyro",
+        {"pooled_mixed_models": Section("Time, memory and error", page_pooled.pooled, page_claims.pooled)},
     ),
     "plans": (
         "What a study is told to expect",

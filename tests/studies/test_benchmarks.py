@@ -143,3 +143,111 @@ def test_claims_of_the_overview_count_what_they_say(benchmark):
     assert claims.shapes(shapes)[1] == "0.50; worst 0.50"
     data = {"a": {"arms": {"own": {"mean": 1.0, "excess": -0.02}, "other": {"mean": 2.0, "excess": 0.5}}}}
     assert claims.alone({"local": {"own": "", "other": ""}, "data": data})[1] == "-2.0 to -2.0 %"
+
+
+# -- mixed models beside other tools ---------------------------------------------------------------------------------------
+
+
+def test_a_mixed_study_has_the_moments_of_its_model(benchmark):
+    models = benchmark("pooled_mixed_models")
+    study = models.draw(4000, 0, patients=4, d=3)
+    Omega = models.covariance(3)
+    assert_allclose(np.trace(Omega), models.SPREAD**2)
+    assert_allclose(np.linalg.norm(study.mu), models.LENGTH)
+    off = study.beta - study.mu
+    assert_allclose(off.T @ off / len(off), Omega, atol=FAR * Omega[0, 0] * np.sqrt(2 / len(off)))
+    residual = study.y - np.einsum("mni,mi->mn", study.X, study.beta)
+    assert abs(residual.var() - 1) < FAR * np.sqrt(2 / residual.size)
+    assert_allclose(study.X[..., 0], 1)
+    assert_allclose(study.beta, models.draw(4000, 0, patients=4, d=3).beta, rtol=0)
+
+
+def test_a_tools_table_is_judged_by_the_truth(benchmark, tmp_path):
+    models, d = benchmark("pooled_mixed_models"), 11
+    beta, mu = np.arange(2.0 * d).reshape(2, d), np.arange(float(d))
+    lines = ["hospital,coefficient,estimate,lower,upper"]
+    for name, truth, off in (("H0000", beta[0], 3.0), ("H0001", beta[1], -4.0), ('""', mu, 0.5)):
+        lines += [f"{name},{j},{value + off},{value + off - 3.5},{value + off + 3.5}" for j, value in enumerate(truth)]
+    (tmp_path / "estimates.csv").write_text("\n".join(lines))
+    result = models.judged(tmp_path / "estimates.csv", {"beta": beta, "mu": mu})
+    assert_allclose(result["coefficients"]["error"], np.sqrt((9 + 16) / 2))
+    assert_allclose(result["coefficients"]["covered"], 0.5)  # 3 is within 3.5, and 4 is not
+    assert_allclose(result["averages"]["error"], 0.5)
+    assert result["averages"]["covered"] == 1
+    assert models.score(mu, np.full(d, np.nan), mu, mu) == {"error": 0.0, "covered": None}  # a tool without intervals
+
+
+def test_a_process_over_its_limit_is_stopped(benchmark, tmp_path):
+    models = benchmark("pooled_mixed_models")
+    np.savez(tmp_path / "truth.npz", beta=np.zeros((1, 11)), mu=np.zeros(11))
+    result = models.fit([models.sys.executable, "-c", "while True: pass"], tmp_path, 0, limit=1)
+    assert result["over"] == 1
+    assert 0.5 < result["CPU seconds"] < 5
+    result = models.fit([models.sys.executable, "-c", "raise ValueError('no such tool')"], tmp_path, 0, limit=100)
+    assert result["failed"] == "ValueError: no such tool"
+
+
+def test_intervals_of_draws_and_r_hat_are_those_of_arviz(benchmark):
+    fits = benchmark("pooled_mixed_models_fits")
+    az = pytest.importorskip("arviz")
+    draws = np.random.default_rng(0).standard_normal((4, 50, 3)) + np.array([0.0, 0.0, 2.0, 0.0])[:, None, None]
+    assert_allclose(fits.split_rhat(draws), [float(az.rhat(draws[..., j], method="split")) for j in range(3)])
+    result = fits.of_draws(draws[:, :, None], draws, {})
+    assert_allclose(result.beta, [draws.mean(axis=(0, 1))])
+    assert_allclose(result.low, [np.quantile(draws.reshape(-1, 3), 0.05, axis=0)])
+    assert not result.said["converged"]  # one chain is elsewhere
+
+
+def test_every_hospital_alone_has_its_least_squares(benchmark):
+    models, fits = benchmark("pooled_mixed_models"), benchmark("pooled_mixed_models_fits")
+    smf, pd = pytest.importorskip("statsmodels.formula.api"), pytest.importorskip("pandas")
+    study = models.draw(3, 0, patients=20, d=3)
+    frame = pd.DataFrame(study.X[..., 1:].reshape(60, 2), columns=["x1", "x2"])
+    frame.insert(0, "hospital", np.repeat(["c", "a", "b"], 20))
+    frame["y"] = study.y.ravel()
+    result = fits.alone(frame, 0, "alone")
+    own = smf.ols("y ~ x1 + x2", frame[frame["hospital"] == "a"]).fit()
+    assert_allclose(result.beta[1], own.params)
+    assert_allclose(np.column_stack([result.low[1], result.high[1]]), own.conf_int(0.1))
+
+
+def test_what_is_over_its_limit_is_not_run_again(benchmark):
+    models = benchmark("pooled_mixed_models")
+    options = models.argparse.Namespace(seeds=2, sizes=[12, 30], arms=["lme4", "alone"], limit=60.0)
+    done = [{"arm": "lme4", "m": 12, "seed": 0, "over": 60.0}, {"arm": "alone", "m": 12, "seed": 0}]
+    assert list(models.missing(options, done)) == [(30, 0, "alone"), (12, 1, "alone"), (30, 1, "alone")]
+    options.limit = 61.0
+    assert next(models.missing(options, done)) == (12, 0, "lme4")  # with more time it may end
+
+
+def test_the_section_says_who_is_faster_and_what_was_stopped(benchmark):
+    section = benchmark("page_pooled")
+
+    def ran(arm, seconds, error, **more):
+        scores = {"error": error, "covered": 0.9}
+        took = {"seconds": 2 * seconds, "CPU seconds": seconds, "memory": 2**30}
+        return {"arm": arm, "m": 300, "seed": 0, "coefficients": scores, "averages": scores, **took, **more}
+
+    said = {"said": {"converged": True}}
+    stopped = {"arm": "PyMC, not centred", "m": 30, "seed": 0, "seconds": 400.0, "CPU seconds": 300.0, "memory": 2**30}
+    fits = [
+        stopped | {"over": 300.0},
+        ran("alone", 1.0, 0.1, **said),
+        ran("lme4, uncorrelated", 10.0, 0.04, **said),
+        ran("lme4", 100.0, 0.05, **said),
+        ran("ours, eps = 1", 20.0, 0.08, **said),
+    ]
+    report = {"fits": fits, "patients": 100, "columns": 11, "processor": "a processor"}
+    text = "\n".join(section.pooled(report))
+    assert "faster are lme4 (uncorrelated)" in text
+    assert "Its error of coefficients is 1.60 to 2.00 times theirs, that of average effects 1.60 to 2.00 times" in text
+    assert "its memory 1.00 times; beside *alone* its error of coefficients is 0.80 times." in text
+    assert (
+        "| PyMC, not centred | full | **no** | not run | - | - | - | - | - | - | more than 300 CPU s with 30 hospitals |"
+        in text
+    )
+    assert "Not measured: statsmodels" in text
+    # a second study that one tool alone has finished does not enter its means
+    fits.append(ran("alone", 1.0, 0.9, **said) | {"seed": 1})
+    assert section.shared_seeds(fits[1:]) == [0]
+    assert section.means(fits[1:])["alone"]["coefficients, error"] == 0.1
