@@ -11,7 +11,7 @@ from mpmtl_prob.cli.bounds import Said, needed, noise_law, tell
 
 WHAT = {
     "noise": "one release's noise, by likelihood ratio, tracing and impossible supports, whether it follows its stated law, "
-    "and three broken releases that must be found out (--features --epsilon --delta)",
+    "and three broken releases that must be caught (--features --epsilon --delta)",
     "ledger": "all that a ledger has paid for, together (--ledger FILE)",
     "people": "noisy means of many people before every view, and controls (--people --features --epsilon --delta)",
 }
@@ -36,7 +36,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Play the attacks and print what they found. Raises ValueError for an unknown WHAT, or a missing number."""
+    """Play the attacks and print what they show. Raises ValueError for an unknown WHAT, or a missing number."""
     ways = {"noise": _noise, "ledger": _ledger, "people": _people}
     if options.what not in ways:
         raise ValueError(f"WHAT: expected one of {', '.join(WHAT)}, got {options.what!r}")
@@ -46,14 +46,14 @@ def run(options: argparse.Namespace) -> None:
 _READ = "A claim is broken where the lower bound on eps exceeds the eps that is claimed; that it is not proves nothing."
 
 
-def _row(name: str, found: Any, must: str = "not broken") -> dict[str, Any]:
+def _row(name: str, result: Any, must: str = "not broken") -> dict[str, Any]:
     """Return the row of an audit, and what it should find."""
     return {
         "attack": name,
-        "claimed eps": found.claim.epsilon,
-        "at delta": found.claim.delta,
-        "eps at least": found.epsilon_lower,
-        "found": "broken" if found.broken else "not broken",
+        "claimed eps": result.claim.epsilon,
+        "at delta": result.claim.delta,
+        "eps at least": result.epsilon_lower,
+        "found": "broken" if result.broken else "not broken",
         "expected": must,
     }
 
@@ -77,7 +77,7 @@ def _noise(options: argparse.Namespace) -> Said:
         ),
     ]
     if type(law) is Wishart:
-        rows += [_row(f"control: {name}", found, "broken") for name, found in
+        rows += [_row(f"control: {name}", result, "broken") for name, result in
                  audit.controls(law, options.adjacency, **given).items()]  # fmt: skip
     follows = audit.drawn(law, confidence=options.confidence, seed=options.seed)
     return Said(rows, f"{_READ}\nDraws of the noise beside its stated law: {follows.verdict}.")

@@ -150,9 +150,9 @@ def _metalearning(options: argparse.Namespace) -> Said:
     needed(options, "people", "features", "delta")
     rows = []
     for loss in LOSSES:
-        found = metalearning_error(loss, options.people, options.features, options.epsilon, options.delta)
-        rows.append({"loss": loss, "participants": found.participants, "newcomers, at most": found.newcomers,
-                     "as the paper bounds it": found.printed})  # fmt: skip
+        error = metalearning_error(loss, options.people, options.features, options.epsilon, options.delta)
+        rows.append({"loss": loss, "participants": error.participants, "newcomers, at most": error.newcomers,
+                     "as the paper bounds it": error.printed})  # fmt: skip
     return Said(
         rows, "Expected losses at the worst mean, of people who read a private billboard (Corollaries 4.5 and 5.7)."
     )

@@ -84,19 +84,19 @@ def resolve(python: str) -> Any:
     name, _, rest = python.partition("(")
     parts = name.split(".")
     parts = parts if parts[0] == "studies" else ["mpmtl_prob", *parts]
-    found: Any = import_module(parts[0])
+    reached: Any = import_module(parts[0])
     for place, part in enumerate(parts[1:], 2):
-        if not hasattr(found, part):
+        if not hasattr(reached, part):
             try:
                 import_module(".".join(parts[:place]))
             except ModuleNotFoundError:
                 raise ValueError(f"python: {'.'.join(parts[: place - 1])} has no {part!r}, of {python!r}") from None
-        found = getattr(found, part)
+        reached = getattr(reached, part)
     if rest:
         keywords = [pair.split("=")[0].strip() for pair in rest.rstrip(")").split(",")]
-        if unknown := [key for key in keywords if key not in inspect.signature(found).parameters]:
+        if unknown := [key for key in keywords if key not in inspect.signature(reached).parameters]:
             raise ValueError(f"python: {name} has no argument {unknown[0]!r}")
-    return found
+    return reached
 
 
 def text() -> str:

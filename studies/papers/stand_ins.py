@@ -104,8 +104,8 @@ def _table_3(data: Pair, bound: float, seed: int) -> dict[str, float]:
         "NCnvxAdap, eps = 4": NCnvxAdap(**paid),
         "network, eps = 4": NetworkAdap(**paid),
     }
-    found = {"target only": _wrong(np.where(data.test.X @ alone > 0, 1.0, -1.0), data)}
-    return found | {
+    errors = {"target only": _wrong(np.where(data.test.X @ alone > 0, 1.0, -1.0), data)}
+    return errors | {
         name: _wrong(model.fit(data.source, data.target).predict(data.test.X), data) for name, model in fits.items()
     }
 

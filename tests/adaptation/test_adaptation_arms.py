@@ -38,7 +38,7 @@ def asked(folder, *more):
             "--epsilon", "1", "--delta", ".01", "--quiet", *more]  # fmt: skip
 
 
-def test_every_private_arm_is_a_charge_of_its_own_and_the_total_is_their_composition():
+def test_every_private_arm_is_a_charge_and_they_compose():
     book = Ledger(epsilon=9.0, delta=1e-2, unit="target record")
     arms = fit_arms(PRIVATE, DATA.sources, DATA.target, epsilon=1.0, ledger=book, **ASKED)
     free = ["source"]
@@ -86,7 +86,7 @@ def test_what_is_paid_before_a_disk_is_full_is_not_lost(monkeypatch):
 
 
 @pytest.mark.filterwarnings("error")
-def test_weights_and_errors_are_of_the_tables_units_and_of_the_public_labels_variance():
+def test_weights_are_in_the_tables_units():
     names = ["target", "cnvx_not_private", "moments"]
     sources = {name: Domain.from_pandas(frame(part), "effect") for name, part in DATA.sources.items()}
     target, test = (Domain.from_pandas(frame(part), "effect") for part in (DATA.target, DATA.test))
@@ -103,7 +103,7 @@ def test_weights_and_errors_are_of_the_tables_units_and_of_the_public_labels_var
     assert arms.total is None
 
 
-def test_the_command_prints_who_may_see_errors_and_writes_them_for_the_owner(files, capsys):
+def test_the_command_says_who_may_see_errors(files, capsys):
     out, book = files / "out", files / "ledger.db"
     more = ["--arms", "source", "cnvx", "--steps", "20", "--test", str(files / "test.csv"), "--out", str(out)]
     assert main(asked(files, *more, "--held-out", "--ledger", str(book), "--total", "2")) == 0

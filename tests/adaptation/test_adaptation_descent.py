@@ -252,7 +252,7 @@ def test_one_charge_pays_for_all_and_mistakes_are_free():
 
 
 @pytest.mark.parametrize("variant", ["printed", "rescaled", "frozen", "profiled"])
-def test_with_all_weight_on_public_records_private_ones_enter_by_the_discrepancy_alone(variant):
+def test_at_weight_one_only_the_discrepancy_is_private(variant):
     """alpha = 1, as in the paper's Figure 3: one charge for the discrepancy; no step adds noise."""
     options = {"variant": variant, "source_weight": 1.0, "kappa_1": 0.1, "steps": 40, "delta": 1e-2}
     book = Ledger(epsilon=1.5, delta=1e-2, unit="target record")

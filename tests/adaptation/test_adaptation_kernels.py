@@ -19,7 +19,7 @@ from mpmtl_prob.privacy import Ledger
 DATA = problems.two_sources((200, 100), num_features=3, tests=300, seed=2)
 
 
-def test_products_of_random_features_are_the_kernel_and_rows_have_length_1():
+def test_random_features_have_the_kernels_products():
     kernel = RandomFeatures.of(DATA.source, number=4000, width=0.7, seed=1)
     Z, X = kernel(DATA.source).X[:40], DATA.source.X[:40]
     np.testing.assert_allclose(np.linalg.norm(Z, axis=1), 1.0, rtol=1e-12)
@@ -28,7 +28,7 @@ def test_products_of_random_features_are_the_kernel_and_rows_have_length_1():
 
 
 @pytest.mark.filterwarnings("ignore:weight_bound")  # features of one number are nearly collinear, and weights long
-def test_a_record_is_mapped_from_itself_and_learns_what_no_line_can():
+def test_random_features_learn_what_no_line_can():
     kernel = RandomFeatures.of(DATA.source, number=60)
     mapped = kernel((np.vstack([DATA.target.X[:5], [[np.nan, 0, 0]]]), np.ones(6)))
     assert not np.isfinite(mapped.X[5]).any()
@@ -51,7 +51,7 @@ def test_a_record_is_mapped_from_itself_and_learns_what_no_line_can():
         kernel(DATA.target)
 
 
-def test_private_discrepancy_minimisation_is_the_public_one_where_noise_is_small_and_pays_once():
+def test_private_discrepancy_minimisation_pays_once():
     book = Ledger(epsilon=2.0, delta=1e-2, unit="target record")
     model = PrivateDiscrepancyMinimisation(epsilon=1.0, delta=1e-2, ledger=book).fit(DATA.source, DATA.target)
     assert len(book.charges()) == 1
@@ -66,19 +66,19 @@ def test_private_discrepancy_minimisation_is_the_public_one_where_noise_is_small
     np.testing.assert_allclose(same.coef_, quiet.coef_, atol=1e-6)
 
 
-def test_the_optimal_rate_is_the_large_term_of_the_utility_from_its_number_of_records_on():
+def test_the_optimal_rate_is_the_large_term_of_the_utility():
     loss, penalties = Squared(1.0, 1.5), Convex(0.05)
     given = {"epsilon": 1.0, "delta": 1e-3, "num_features": 8}
     for n in (10, 10_000, 10**6):
         sizes = Sizes(10 * n, n, 0.5)
-        found = bounds.optimal_rate(loss, penalties, sizes, **given, private_distance=1.0, public_distance=1.0)
+        optimal = bounds.optimal_rate(loss, penalties, sizes, **given, private_distance=1.0, public_distance=1.0)
         B, G, reach = 2.5**2, 5.0, 1.5 * 5.0
-        assert found.private_records == pytest.approx((B * 2) ** 2 / (reach**2 * 8))
-        assert found.rate == pytest.approx(1.5 * G * np.sqrt(8 * np.log(1000)) / n)
+        assert optimal.private_records == pytest.approx((B * 2) ** 2 / (reach**2 * 8))
+        assert optimal.rate == pytest.approx(1.5 * G * np.sqrt(8 * np.log(1000)) / n)
         parts = bounds.convex_utility(
-            loss, penalties, sizes, **given, steps=found.steps, private_distance=1.0, public_distance=1.0
+            loss, penalties, sizes, **given, steps=optimal.steps, private_distance=1.0, public_distance=1.0
         )
-        assert found.holds
-        assert 0.5 < parts.total / found.rate < 8  # constants, and log(3 / delta) in the place of log(1 / delta)
+        assert optimal.holds
+        assert 0.5 < parts.total / optimal.rate < 8  # constants, and log(3 / delta) in the place of log(1 / delta)
     far = bounds.optimal_rate(loss, penalties, sizes, **given, private_distance=1e9, public_distance=0.0)
     assert not far.holds

@@ -180,7 +180,7 @@ def test_rounds_answer_each_other_and_are_paid_for_at_once(csv, tmp_path, capsys
     assert len(charge.mechanisms) == 2
 
 
-def test_a_failed_answer_does_not_lose_the_rounds_that_are_paid_for(csv, tmp_path, monkeypatch):
+def test_a_failed_answer_keeps_the_rounds_that_are_paid_for(csv, tmp_path, monkeypatch):
     def failing(tasks, seed, likelihood):
         def respond(release):
             raise ValueError("no answer")

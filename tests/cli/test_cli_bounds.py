@@ -41,7 +41,7 @@ def test_bounds_are_those_of_the_library(capsys):
     assert text == str(mp.privacy.accounting.curves.membership_odds((law,), "replace", 1.0, 0.5))
 
 
-def test_an_audit_refutes_the_papers_noise_and_not_what_a_ledger_has_paid_for(capsys, tmp_path):
+def test_an_audit_refutes_the_papers_noise_and_no_ledger(capsys, tmp_path):
     noise = ["--features", 2, "--epsilon", 1, "--delta", 0.05, "--trials", 400, "--mechanism", "paper"]
     rows = said(capsys, "audit", "noise", *noise)["rows"]
     assert (rows[0]["attack"], rows[0]["found"], rows[0]["expected"]) == ("likelihood ratio", "broken", "broken")

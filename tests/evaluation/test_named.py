@@ -31,7 +31,7 @@ ALL_OR_SOME = pytest.mark.parametrize(
 
 @ALL_OR_SOME
 @pytest.mark.filterwarnings("ignore::mpmtl_prob.estimators.ConvergenceWarning")
-def test_every_arm_is_fitted_once_or_at_every_budget_and_says_what_is_proved(arms):
+def test_every_arm_is_fitted_and_says_what_is_proved(arms):
     fits = fits_by_name(arms, TRAIN, [1.0, 10.0], rounds=2, **QUICK)
     noisy = [name for name in arms if named.ARMS[name].noisy]
     assert len(fits) == len(arms) + len(noisy)

@@ -82,7 +82,7 @@ def test_what_runs_nowhere_says_why(tmp_path):
             contents.resolve(name)
 
 
-def test_a_stand_in_holds_or_fails_by_two_standard_errors_and_runs_with_one_seed():
+def test_a_stand_in_holds_or_fails_by_two_standard_errors():
     better, even = stand_ins.CLAIMS[1], stand_ins.CLAIMS[0]
     noise = [0.0, 0.1, -0.1, 0.05, -0.05]
     apart = lambda claim, by: {claim.first: [1 + by + each for each in noise], claim.second: [1.0] * 5}

@@ -119,20 +119,20 @@ def test_bad_arguments_are_named(tasks, change, message):
 
 
 @pytest.mark.parametrize("loss", ["mean", "sign"])
-def test_metalearning_in_one_call_is_the_corollary_and_newcomers_stay_below_it(loss):
+def test_newcomers_stay_below_the_bound_of_metalearning(loss):
     t, d, eps, delta = 40, 12, 1.0, 1e-4
-    found = metalearning_error(loss, t, d, eps, delta)
+    bound = metalearning_error(loss, t, d, eps, delta)
     rho = (eps / (np.sqrt(-np.log(delta) + eps) + np.sqrt(-np.log(delta)))) ** 2
     alpha = d / (2 * rho * t**2) + 1 / (4 * t) if loss == "mean" else np.sqrt(2 * d / rho) / t + 1 / np.sqrt(t)
-    assert found.printed == pytest.approx(min(np.exp(eps) * min(alpha, 1.0) + delta, 1.0), rel=1e-12)
-    assert found.newcomers == pytest.approx(np.exp(eps) * found.participants + delta, rel=1e-12)
-    assert found.newcomers < found.printed
+    assert bound.printed == pytest.approx(min(np.exp(eps) * min(alpha, 1.0) + delta, 1.0), rel=1e-12)
+    assert bound.newcomers == pytest.approx(np.exp(eps) * bound.participants + delta, rel=1e-12)
+    assert bound.newcomers < bound.printed
     rng, losses = np.random.default_rng(0), []
-    p = 0.0 if loss == "mean" else 0.75 * np.sqrt(found.mechanism.sd**2 + 1 / t)  # near the worst mean
+    p = 0.0 if loss == "mean" else 0.75 * np.sqrt(bound.mechanism.sd**2 + 1 / t)  # near the worst mean
     for _ in range(4000):
         totals = 2 * rng.binomial(t, (1 + p) / 2, d) - t
-        read = found.mechanism.estimate(found.mechanism.board(rng, totals))[rng.integers(d)]
+        read = bound.mechanism.estimate(bound.mechanism.board(rng, totals))[rng.integers(d)]
         losses.append((read - p) ** 2 / 4 if loss == "mean" else p * (read < 0))
     mean, error = np.mean(losses), np.std(losses) / np.sqrt(len(losses))
-    assert mean < found.participants + 4 * error  # of the same law as participants' losses
-    assert mean > 0.9 * found.participants - 4 * error
+    assert mean < bound.participants + 4 * error  # of the same law as participants' losses
+    assert mean > 0.9 * bound.participants - 4 * error

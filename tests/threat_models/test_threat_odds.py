@@ -123,7 +123,7 @@ def test_the_bounds_of_the_table():
     ]
 
 
-def test_the_bound_on_a_billboard_follows_from_the_one_for_newcomers():
+def test_the_billboards_bound_follows_from_that_of_newcomers():
     """Theorem 3.2 turns one into the other, at the largest delta that the conditions allow, wherever they hold."""
     kept = 0
     for t, eps in itertools.product((2, 30, 1000, 10**5), (0.05, 0.3, 1.0)):
