@@ -104,8 +104,9 @@ def test_the_picture_and_the_page(done, tmp_path):
     parts = report["parts"] | {"school": report["parts"]["made"]}
     adaptations.adaptation_figures.draw(report | {"parts": parts}, tmp_path / "p.png")
     assert (tmp_path / "p.png").stat().st_size > 30_000
-    text = page.page([report])
-    assert "## adaptation: A private target and a public source" in text
+    texts = page.pages([report], tmp_path / "figures", tmp_path / "results.md")
+    text = texts[tmp_path / "results" / "adaptation.md"]
+    assert "A private target and a public source" in text
     assert "Cannot be checked here: none of the sets may be shipped" in text
 
 

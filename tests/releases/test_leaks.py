@@ -125,7 +125,10 @@ def given_away(text, secrets):
     # digits of addresses, and of a border's colour, are chance
     text = re.sub(r"0x[0-9a-f]+|(?<=1px solid )#[0-9a-f]+", "", text)
     for token in re.findall(r"\d+\.?\d*(?:[eE][+-]?\d+)?", text):
-        digits = len(re.sub(r"[eE].*|\.", "", token).lstrip("0"))
+        written = (
+            token.rstrip("0") if token.isdigit() else token
+        )  # 20000 iterations are one digit, and no private number
+        digits = len(re.sub(r"[eE].*|\.", "", written).lstrip("0"))
         value = float(token)
         if digits >= 3 and np.any(np.abs(secrets / value - 1) < 10.0 ** (1 - digits) if value else False):
             leaks.append(token)

@@ -16,6 +16,7 @@ from numpyro.infer.mcmc import MCMCKernel
 
 from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob._util.devices import without_copies
+from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob._util.protocols import implements
 from mpmtl_prob.data.matching import task_data
 from mpmtl_prob.data.tasks import TaskData
@@ -115,6 +116,7 @@ def fit(
     if not isinstance(kernel, str):
         implements("kernel", kernel, Kernel)
     task_data(data, "data")
+    check_not_forked()  # the model's arguments are JAX arrays
     args = _arguments(model, data, options)
     structure = jax.tree.structure(args)
     fresh_kernel = _fresh(_named(model, kernel) if isinstance(kernel, str) else kernel, structure)
