@@ -92,10 +92,10 @@ def test_an_intercept_that_differs_is_a_coefficient_of_its_own():
 
 
 def test_the_eps_of_a_wanted_standard_error_reaches_it():
-    plan = plan_study(1.0, 60, 4, 50, wanted=0.05, **QUIET)
+    plan = plan_study(1.0, 60, 4, 50, epsilons=[1.0], wanted=0.05, **QUIET)
     at = plan_study(1.0, 60, 4, 50, epsilons=[plan.epsilon_wanted], **QUIET).by_epsilon[0]
     assert np.isclose(at.standard_error, 0.05, rtol=0.01)
-    assert plan_study(1.0, 60, 4, 50, wanted=1e-6, **QUIET).epsilon_wanted is None
+    assert plan_study(1.0, 60, 4, 50, epsilons=[1.0], wanted=1e-6, **QUIET).epsilon_wanted is None
 
 
 def test_delta_is_asked_for_with_few_tasks():
