@@ -54,7 +54,9 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--source-weight", type=float, default=0.5, help="adaptation: alpha, default .5")
     parser.add_argument("--kappa", type=float, default=0.05, help="adaptation: kappa_1, default .05")
     parser.add_argument("--weight-bound", type=float, default=1.0, help="adaptation: Lambda, default 1")
-    parser.add_argument("--mechanism", default="wishart", help="odds of a task: wishart, the default, or gaussian")
+    parser.add_argument(
+        "--mechanism", default="wishart", help="odds of a task: wishart, the default; gaussian; or paper"
+    )
     parser.add_argument("--adjacency", default="replace", help="odds of a task: replace, the default, or zero_out")
     parser.add_argument("--prior", type=float, default=0.5, help="odds: the belief before, default .5")
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import fraction, positive, whole
 from mpmtl_prob.adaptation.paper.losses import Loss
 from mpmtl_prob.adaptation.paper.objective import Penalties, Sizes, Smoothed, objective_range, smoothness
 
@@ -50,7 +51,13 @@ def convex_utility(
         num_features: d.
         private_distance: ||u_0 - u*||^2 of private records, in the paper's units of u, which grow as n^3.
         public_distance: the same of public records. Both parts are void once a fixed share of weights moves at all.
+
+    Raises:
+        ValueError: a number outside its range, or sizes without private records.
     """
+    _check(epsilon, delta, num_features)
+    whole("steps", steps)
+    whole("private", sizes.private)
     m, n, a, b = sizes.public, sizes.private, sizes.source_weight, 1 - sizes.source_weight
     B, G, wide, L = loss.bound, loss.lipschitz, loss.bound + penalties.total, np.log(3 / delta)
     w = loss.weight_bound * G * np.sqrt(1 / steps + 16 * b**2 * num_features * L / (n * epsilon) ** 2)
@@ -63,6 +70,7 @@ def convex_steps(
     loss: Loss, penalties: Penalties, sizes: Sizes, *, epsilon: float, delta: float, num_features: int
 ) -> int:
     """The fewest steps of Theorem 4.2: max(1, (n eps)^2 / (d (1 - alpha)^2 L), (Bbar eps / B)^2 / L, (n / m)^3 (...))."""
+    _check(epsilon, delta, num_features)
     m, n, L = sizes.public, sizes.private, np.log(1 / delta)
     wide = ((loss.bound + penalties.total) * epsilon / loss.bound) ** 2 / L
     first = (n * epsilon) ** 2 / (num_features * (1 - sizes.source_weight) ** 2 * L)
@@ -104,11 +112,19 @@ def optimal_rate(
 
     Source: Bassily et al. (2023), Theorem 4.3.
     """
+    _check(epsilon, delta, num_features)
     reach, L = loss.weight_bound * loss.lipschitz, np.log(1 / delta)
     least = (loss.bound * max(1.0, private_distance + public_distance)) ** 2 / (reach**2 * num_features)
     rate = reach * np.sqrt(num_features * L) / (max(sizes.private, 1) * epsilon)
     steps = convex_steps(loss, penalties, sizes, epsilon=epsilon, delta=delta, num_features=num_features)
     return OptimalRate(float(rate), float(least), steps, bool(sizes.private >= least))
+
+
+def _check(epsilon: float, delta: float, num_features: int) -> None:
+    """Raise ValueError for a budget or a number of features outside its range."""
+    positive("epsilon", epsilon)
+    fraction("delta", delta)
+    whole("num_features", num_features)
 
 
 def stationarity(

@@ -79,3 +79,20 @@ def test_an_audit_finds_its_controls_and_nothing_else(capsys):
 def test_what_is_missing_is_named(asked, message, capsys):
     assert main(asked) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--private", "0"], "private: expected a whole number >= 1, got 0"),
+        (["--steps", "0"], "steps: expected a whole number >= 1, got 0"),
+        (["--features", "0"], "num_features: expected a whole number >= 1, got 0"),
+        (["--epsilon", "0"], "epsilon: expected a positive number, got 0.0"),
+        (["--delta", "2"], "delta: expected a number in (0, 1), got 2.0"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_adaptation_bounds_refuse_numbers_out_of_range(wrong, message, capsys):
+    right = ["--public", "5", "--private", "10", "--features", "3", "--epsilon", "1", "--delta", "1e-5"]
+    assert main(["bounds", "adaptation", *right, *wrong]) == 2
+    assert message in capsys.readouterr().err
