@@ -95,7 +95,7 @@ class MPMTL(HidesArrays):
         start: W^(0), by any single-task method: an estimator such as :class:`Ridge`, "zero", or a matrix (d, m).
         mechanism: as for a :class:`ReleaseSpec`: "paper" (Algorithm 1, step 5, whose guarantee is weaker than claimed),
             "paper_2018" and "paper_2018_unit" (the noise with which the papers' figures were made, of scale K / eps_t and
-            1 / eps_t, which is smaller, and its guarantee weaker still, for a K above 2 and above sqrt(2)),
+            1 / eps_t, which is smaller, and its guarantee weaker still, for a K above 2 and above sqrt(2), respectively),
             "wishart" (the least Wishart noise whose T rounds are (epsilon, delta)-private, proved; also called "calibrated"),
             "gaussian" (the least Gaussian noise whose rounds are), or a mechanism of your own, for every round and with
             the same ``clip``. With Gaussian noise a release may have negative eigenvalues, which the mapping sets to 0.

@@ -112,7 +112,7 @@ class ReleaseSpec:
         mechanism: "wishart" (the smallest Wishart noise that is (epsilon, delta)-private, also called "calibrated"),
             "gaussian" (the smallest Gaussian noise that is), "paper" (the papers' noise, whose guarantee is weaker than
             claimed), "paper_2018" and "paper_2018_unit" (the noise with which the papers' figures were made, of scale
-            clip / eps and 1 / eps, which is smaller, and its guarantee weaker still, for a clip above 2 and above sqrt(2)),
+            clip / eps and 1 / eps, which is smaller, and its guarantee weaker still, for a clip above 2 and sqrt(2)),
             or your own :class:`Wishart` or :class:`Gaussian`, used as it is: it must satisfy a given ``delta``.
         adjacency: what a task's data are compared with: "replace" (any other task) or "zero_out" (no task).
         message: content of every task's message, decided before any row is seen. "direction": the direction of its
