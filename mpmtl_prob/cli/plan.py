@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from mpmtl_prob.threat_models import Plan
 
 _OF_PEOPLE = ("error", "people")
-_OF_STUDIES = ("study", "tasks", "rows", "explained", "common", "between", "standard_error")
+_OF_STUDIES = (
+    "study",
+    "tasks",
+    "rows",
+    "example",
+    "explained",
+    "common",
+    "between",
+    "residual_spread",
+    "standard_error",
+)
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -34,6 +44,11 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         "a study: what one release is worth to those who take part, from public numbers only"
     )
     study.add_argument("--rows", metavar="FROM-TO", help="rows of a task, such as 20-200 or 50")
+    study.add_argument(
+        "--example", type=Path, metavar="CSV",
+        help="with --study: rows with the study's columns, public, made up, or your own, from which simulated tasks take "
+        "theirs, all of them without --rows; if they are private, so is the plan",
+    )  # fmt: skip
     study.add_argument("--study", type=Path, help="the study's file; or give --tasks and --features")
     study.add_argument("--tasks", type=int, help="how many take part")
     study.add_argument(
@@ -42,6 +57,9 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     study.add_argument("--common", type=float, help="share of that which is the same in all tasks (.7)")
     study.add_argument(
         "--between", type=float, help="with --study: share of the target's variance that lies between tasks (.1)"
+    )
+    study.add_argument(
+        "--residual-spread", type=float, help="standard deviation of the logarithm of tasks' residual variances (0)"
     )
     study.add_argument(
         "--standard-error",
@@ -87,12 +105,16 @@ def _of_people(options: argparse.Namespace) -> Plan:
 
 def _of_study(options: argparse.Namespace) -> StudyPlan:
     from mpmtl_prob._util.checks import positive, whole
+    from mpmtl_prob.cli.desk import read_rows
     from mpmtl_prob.evaluation.planning import EPSILONS, plan_study
     from mpmtl_prob.schema import Schema
     from mpmtl_prob.schema.columns import Number
+    from mpmtl_prob.schema.rows import example_tasks
 
-    if options.rows is None:
-        raise ValueError("--rows: expected rows of a task, such as 20-200, got none")
+    if options.rows is None and options.example is None:
+        raise ValueError("--rows: expected rows of a task, such as 20-200, or --example in their place, got neither")
+    if options.example is not None and options.study is None:
+        raise ValueError("--example: expected it with --study, whose file says what its columns are")
     check_budgets(options.epsilon or ())
     for name, least in (("tasks", 2), ("features", 1)):
         if (number := getattr(options, name)) is not None:
@@ -101,8 +123,8 @@ def _of_study(options: argparse.Namespace) -> StudyPlan:
         positive("--standard-error", options.standard_error)
     if options.between is not None and options.study is None:
         raise ValueError("--between: expected it with --study, whose file says whether there is a shared intercept")
-    shares = ("explained", "common", "between")
-    given = {name: getattr(options, name) for name in shares if getattr(options, name) is not None}
+    guesses = ("explained", "common", "between", "residual_spread")
+    given = {name: getattr(options, name) for name in guesses if getattr(options, name) is not None}
     arguments = given | {
         "epsilons": options.epsilon or EPSILONS,
         "delta": options.delta,
@@ -116,7 +138,10 @@ def _of_study(options: argparse.Namespace) -> StudyPlan:
         study = Schema.read(options.study)
         units = {name: column.unit for name, column in study.columns.items() if isinstance(column, Number)}
         arguments |= {"task": study.task, "target_unit": study.target.unit, "column_units": units}
-        return plan_study(study.spec, study.num_tasks, study.coefficients, _rows(options.rows), **arguments)
+        if options.example is not None:
+            arguments["example"] = example_tasks(study, read_rows(options.example))
+        rows = None if options.rows is None else _rows(options.rows)
+        return plan_study(study.spec, study.num_tasks, study.coefficients, rows, **arguments)
     if missing := [name for name in ("tasks", "features") if getattr(options, name) is None]:
         raise ValueError(f"--{missing[0]}: expected it, or --study, got none")
     epsilon = 1.0 if not options.epsilon else options.epsilon[len(options.epsilon) // 2]

@@ -2,7 +2,9 @@
 
 Tasks are simulated from the user's guess, with targets of variance 1 and features that are independent and standard normal,
 
-    beta_i ~ N(mu, tau^2 / d I),   |mu|^2 + tau^2 = explained,   |mu|^2 = common * explained,   sigma^2 = 1 - explained.
+    beta_i ~ N(mu, tau^2 / d I),   |mu|^2 + tau^2 = explained,   |mu|^2 = common * explained,   sigma^2 = 1 - explained,
+
+or, where residual variances differ between tasks, log-normal ones with that mean.
 
 A shared intercept is one more coefficient, with mean 0 and the variance ``between``, the share of the target's variance that
 lies between tasks (intra-class correlation); the three shares above are then those of the variance within a task.
@@ -21,7 +23,7 @@ The spread of slopes, and that of an intercept, is known from what remains after
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,17 +45,22 @@ class Guess(NamedTuple):
 
     Attributes:
         d: number of coefficients.
-        rows: smallest and largest number of rows.
+        rows: smallest and largest number of rows; None for the rows of the examples as they are.
         explained: share of the target's variance within a task that slopes explain.
         common: share of that which is the same in all tasks.
         between: variance of the intercept between tasks; None without an intercept.
+        residual_spread: standard deviation of the logarithm of residual variances between tasks.
+        columns: columns of example tasks in common units, (n, slopes) each, from which simulated tasks take theirs; if there
+            are none, columns are independent and standard normal.
     """
 
     d: int
-    rows: tuple[int, int]
+    rows: tuple[int, int] | None
     explained: float
     common: float
     between: float | None
+    residual_spread: float = 0.0
+    columns: tuple[FloatArray, ...] = ()
 
     @property
     def within(self) -> float:
@@ -85,7 +92,7 @@ class Guess(NamedTuple):
 
     @property
     def residual(self) -> float:
-        """Residual variance, sigma^2."""
+        """Residual variance, sigma^2, averaged over tasks."""
         return max((1 - self.explained) * self.within, 1e-4)
 
 
@@ -95,41 +102,70 @@ class SimulatedTask(NamedTuple):
     Attributes:
         X: rows, (n, d).
         y: targets, (n,).
+        residual: residual variance.
         mu: average effects of its study, (d,).
         best: mean of the task's effects given its rows and the model they were drawn from, (d,).
-        least: the trace of their covariance, which is the least expected squared error.
+        new_rows: second moment of a new row of the task, by which errors of coefficients are weighted, (d, d).
+        least: the least expected squared error, which is that of ``best``.
         alone: expected squared error of the estimate from its own rows alone.
     """
 
     X: FloatArray
     y: FloatArray
+    residual: float
     mu: FloatArray
     best: FloatArray
+    new_rows: FloatArray
     least: float
     alone: float
+
+    def error(self, estimate: FloatArray) -> float:
+        """Return the expected squared error of predictions by an estimate, (d,), less what no coefficient predicts."""
+        away = estimate - self.best
+        return float(away @ self.new_rows @ away) + self.least
 
 
 def simulate(guess: Guess, seed: int) -> list[SimulatedTask]:
     """Simulate tasks, with numbers of rows evenly over the logarithm of their range."""
     rng = np.random.default_rng(seed)
-    low, high = np.log(guess.rows)
     number, d = int(np.clip(_TOGETHER // guess.d, _FEWEST, _MOST)), guess.d
     tasks = []
-    for share in (np.arange(number) + 0.5) / number:  # evenly over the range of log row counts
-        n = round(np.exp(low + share * (high - low)))
-        X, mu = rng.standard_normal((n, d)), np.zeros(d)
+    for X, new_rows in _rows_of_tasks(guess, number, rng):
+        mu = np.zeros(d)
         if guess.slopes:
             direction = rng.standard_normal(guess.slopes)
             mu[: guess.slopes] = np.sqrt(guess.mean) * direction / np.linalg.norm(direction)
-        X[:, guess.slopes :] = 1.0
         beta = mu + np.sqrt(guess.spread) * rng.standard_normal(d)
-        y = X @ beta + np.sqrt(guess.residual) * rng.standard_normal(n)
-        covariance = np.linalg.inv(X.T @ X / guess.residual + np.diag(1 / guess.spread))
-        best = covariance @ (X.T @ y / guess.residual + mu / guess.spread)
-        least = float(np.trace(covariance))
-        own = _alone(X, y, guess)
-        tasks.append(SimulatedTask(X, y, mu, best, least, float(((own - best) ** 2).sum()) + least))
+        residual = guess.residual
+        if guess.residual_spread:
+            residual *= np.exp(guess.residual_spread * rng.standard_normal() - guess.residual_spread**2 / 2)
+        y = X @ beta + np.sqrt(residual) * rng.standard_normal(len(X))
+        covariance = np.linalg.inv(X.T @ X / residual + np.diag(1 / guess.spread))
+        best = covariance @ (X.T @ y / residual + mu / guess.spread)
+        task = SimulatedTask(X, y, residual, mu, best, new_rows, float(np.sum(new_rows * covariance)), np.nan)
+        tasks.append(task._replace(alone=task.error(_alone(X, y, guess))))
     return tasks
+
+
+def _rows_of_tasks(guess: Guess, number: int, rng: np.random.Generator) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield rows of every task with its intercept, (n, d), and the second moment of a new row, (d, d)."""
+    intercept, counts = guess.d - guess.slopes, [0]
+    if guess.rows is not None:
+        low, high = np.log(guess.rows)
+        counts = [round(np.exp(low + share * (high - low))) for share in (np.arange(number) + 0.5) / number]
+    if not guess.columns:
+        for n in counts:
+            yield np.column_stack([rng.standard_normal((n, guess.slopes)), np.ones((n, intercept))]), np.eye(guess.d)
+        return
+    # A task's own mean is kept, as a column may be constant within tasks; deviations from it vary as in all tasks together.
+    deviations = np.concatenate([columns - columns.mean(axis=0) for columns in guess.columns])
+    within = np.zeros((guess.d, guess.d))
+    within[: guess.slopes, : guess.slopes] = deviations.T @ deviations / max(len(deviations) - len(guess.columns), 1)
+    for index in rng.permutation(max(number, len(guess.columns))):
+        columns = guess.columns[index % len(guess.columns)]
+        X = np.column_stack([columns, np.ones((len(columns), intercept))])
+        new_rows = within + np.outer(X.mean(axis=0), X.mean(axis=0))
+        yield X if guess.rows is None else X[rng.integers(len(X), size=counts[index % number])], new_rows
 
 
 def _alone(X: FloatArray, y: FloatArray, guess: Guess) -> FloatArray:
@@ -154,7 +190,7 @@ class Accuracy(NamedTuple):
     """Accuracy with which average effects and the spread are known.
 
     Attributes:
-        mean: variances of average effects with the release, (d,).
+        mean: covariance of average effects with the release, (d, d).
         mean_without_noise: the same with all rows.
         log_spread: standard deviation of the log of the standard deviation of every effect with the release, (d,).
         log_spread_without_noise: the same with all rows.
@@ -167,71 +203,75 @@ class Accuracy(NamedTuple):
 
     def standard_error(self, d: int) -> float:
         """Return the standard error of an average effect, whose size is known by its prior only."""
-        return float(np.mean(1 / np.sqrt(1 / self.mean + d / EffectsPrior().average ** 2)))
+        return float(np.mean(1 / np.sqrt(1 / np.diag(self.mean) + d / EffectsPrior().average ** 2)))
 
 
 def accuracy(guess: Guess, tasks: Sequence[SimulatedTask], layout: EffectsLayout, sd: float, m: int) -> Accuracy:
     """Compute the accuracy of a release of m tasks, whose noise has the standard deviation sd off the diagonal."""
     d, weak, v = guess.d, layout.weak_prior, layout.effect_variance
-    spread, size_of_effects = guess.spread, guess.explained * guess.within + (guess.between or 0.0)
-    information, p, length, sampling = np.zeros(d), [], [], []
+    spread, prior = guess.spread, EffectsPrior()
+    information, p, length, sampling = np.zeros((d, d)), [], [], []
     for task in tasks:
         e, U = np.linalg.eigh(task.X.T @ task.X)
         e = np.maximum(e, 0.0)
         # (Omega + V)^-1 = X'X / sigma^2 - X'X / sigma^2 (X'X / sigma^2 + Omega^-1)^-1 X'X / sigma^2
-        rows = (U * (e / guess.residual)) @ U.T
-        information += np.diag(rows - rows @ np.linalg.solve(rows + np.diag(1 / spread), rows)) / len(tasks)
-        share = e / (e + guess.residual / (weak * v))
-        s, squares = share.mean(), (share**2).mean()
-        p.append(s**2 / (squares + weak * (s - squares)))
-        size = p[-1] ** 2 * size_of_effects + d * v * p[-1] * (1 - p[-1])
-        length.append(1 + (layout.determined_size * p[-1]) ** 2 + layout.effect_size**2 * size)
-        sampling.append(v * (1 - p[-1]) / p[-1])
-    g, p_, u = layout.effect_size, float(np.mean(p)), float(np.mean(length))
-    uncertainty = 1 / (m * np.maximum(information, 1e-12))
-    noise = (sd * u / (g * p_ * m)) ** 2 / (1 + (g * p_) ** 2 * guess.mean * (d - 1) / d)
-    prior = EffectsPrior()
+        rows = (U * (e / task.residual)) @ U.T
+        information += (rows - rows @ np.linalg.solve(rows + np.diag(1 / spread), rows)) / len(tasks)
+        share = e / (e + task.residual / (weak * v))
+        S, squares = (U**2) @ share, (U**2) @ share**2
+        each = S**2 / np.maximum(squares + weak * (S - squares), 1e-12)  # p_j, of every coefficient by itself
+        determined = np.empty(d)
+        for alike in guess.alike:
+            determined[alike] = each[alike].mean()
+        p.append(each)
+        size = float((each**2 * (spread + task.mu**2) + v * each * (1 - each)).sum())
+        length.append(1 + (layout.determined_size * determined).max() ** 2 + layout.effect_size**2 * size)
+        sampling.append(v * (1 - determined) / np.maximum(determined, 1e-12))
+    g, p_, u, V = layout.effect_size, np.mean(p, axis=0), float(np.mean(length)), np.mean(sampling, axis=0)
+    # An average effect is known by its prior where tasks leave it open.
+    uncertainty = np.linalg.inv(m * information + d / prior.average**2 * np.eye(d))
+    noise = (sd * u / (g * np.maximum(p_, 1e-6) * m)) ** 2 / (1 + (g * p_) ** 2 * guess.mean * (d - 1) / d)
     # The size of errors of estimation is known up to a factor only, which more tasks do not average out.
-    unknown = prior.errors * (1 - p_) * float(np.mean(sampling))
+    unknown = prior.errors * (1 - p_) * V
     before, log_sd = np.log(prior.spread_factor), np.zeros((2, d))
     for alike in guess.alike:
         # From what remains after the mean: k diagonal entries, with twice the variance of the others.
         k, tau2 = len(spread[alike]), spread[alike][0]
-        without = (tau2 + float(np.mean(sampling))) * np.sqrt(2 / (m * k))
-        read = np.sqrt((sd * np.sqrt(2 / k) * u / (g**2 * p_**2 * m)) ** 2 + without**2 + unknown**2)
+        of = np.maximum(p_[alike].mean(), 1e-6)
+        without = (tau2 + float(V[alike].mean())) * np.sqrt(2 / (m * k))
+        read = np.sqrt((sd * np.sqrt(2 / k) * u / (g**2 * of**2 * m)) ** 2 + without**2 + unknown[alike].mean() ** 2)
         for row, error in zip(log_sd, (read, without), strict=True):
             row[alike] = 1 / np.sqrt(1 / before**2 + (2 * tau2 / error) ** 2)
-    return Accuracy(uncertainty + noise, uncertainty, *log_sd)
+    return Accuracy(uncertainty + np.diag(noise), uncertainty, *log_sd)
 
 
 def expected_errors(
     task: SimulatedTask, guess: Guess, known: Accuracy, rng: np.random.Generator
 ) -> tuple[float, float, float]:
-    """Return expected squared errors of one task's coefficients: alone, with the release, and with all rows."""
+    """Return expected squared errors of one task: alone, with the release, and with all rows."""
     d, mu = guess.d, task.mu
     errors = [task.alone]
     prior = EffectsPrior()
     lengths = prior.average * ndtri(0.5 + (np.arange(_READINGS) + 0.5) / (2 * _READINGS))  # half-normal
     trusted = ((known.mean, known.log_spread), (known.mean_without_noise, known.log_spread_without_noise))
-    for variance, log_sd in trusted:
-        read = mu + np.sqrt(variance) * rng.standard_normal(d)
+    for covariance, log_sd in trusted:
+        read = mu + np.linalg.cholesky(covariance) @ rng.standard_normal(d)
         # The length of mu follows the guess as far as mu is known, and the prior as far as it is not.
-        total = float(variance.sum())
+        total = float(np.trace(covariance))
         seen = guess.mean / (guess.mean + total)
         square = seen * guess.mean + (1 - seen) * lengths**2
-        keep = square / (square + total)
+        # The posterior of mu under N(0, square / d I): keep @ read, keep @ covariance.
+        keep = square[:, None, None] / d * np.linalg.inv(covariance + square[:, None, None] / d * np.eye(d))
         trust = 1 - (log_sd / np.log(prior.spread_factor)) ** 2
         log_tau = trust * 0.5 * np.log(guess.spread) + (1 - trust) * (np.log(prior.spread) - 0.5 * np.log(d))
         away = np.concatenate(
             [np.repeat(rng.standard_normal((_READINGS, 1)), len(mu[alike]), axis=1) for alike in guess.alike], axis=1
         )
         # The uncertainty of mu is integrated out in closed form.
-        size = keep[:, None] * variance + np.exp(log_tau + log_sd * away) ** 2
         weight = np.full(_READINGS, np.log((1 - APART) / _READINGS))
-        covariance = size[:, :, None] * np.eye(d)
-        from_release = EffectsPriors(weight, keep[:, None] * read, covariance, SCALES, np.log(SCALE_WEIGHTS))
+        size = keep @ covariance + np.exp(log_tau + log_sd * away)[:, :, None] ** 2 * np.eye(d)
+        from_release = EffectsPriors(weight, keep @ read, size, SCALES, np.log(SCALE_WEIGHTS))
         other = _apart(d)._replace(log_weight=np.log([APART]))
-        estimate = effects_posterior(task.X, task.y, (from_release, other)).mean
-        errors.append(float(((estimate - task.best) ** 2).sum()) + task.least)
+        errors.append(task.error(effects_posterior(task.X, task.y, (from_release, other)).mean))
     alone, release, mixed = errors
     return alone, release, mixed

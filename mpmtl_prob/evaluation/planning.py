@@ -8,15 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from tqdm.auto import tqdm
 
+from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, positive, whole
 from mpmtl_prob._util.tables import aligned
 from mpmtl_prob.data.contrasts import NAME
+from mpmtl_prob.data.matching import match_names
 from mpmtl_prob.data.reference import Reference
+from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.evaluation.expected_errors import Accuracy, Guess, SimulatedTask, accuracy, expected_errors, simulate
 from mpmtl_prob.inference.public.effects_draws import per_table_unit
 from mpmtl_prob.models.effects import EffectsPrior
@@ -85,9 +89,11 @@ class StudyPlan:
         num_tasks: number of tasks m.
         coefficients: number of coefficients d, with a shared intercept.
         rows: smallest and largest number of rows of a task.
+        has_example: True if tasks were simulated with the columns of an example: a plan from private rows is private.
         explained: share of the target's variance within a task that its coefficients explain: a guess.
         common: share of that which is the same in all tasks: a guess.
         between: share of the target's variance that lies between tasks: a guess; None without a shared intercept.
+        residual_spread: standard deviation of the logarithm of tasks' residual variances: a guess.
         by_epsilon: expectations by eps.
         by_tasks: expectations at the study's eps, by the number of tasks.
         wanted: the wanted standard error of average effects, if any.
@@ -102,9 +108,11 @@ class StudyPlan:
     num_tasks: int
     coefficients: int
     rows: tuple[int, int]
+    has_example: bool
     explained: float
     common: float
     between: float | None
+    residual_spread: float
     by_epsilon: tuple[Expected, ...]
     by_tasks: tuple[tuple[int, Expected], ...]
     wanted: float | None = None
@@ -168,7 +176,13 @@ class StudyPlan:
             columns = {str(name): self.column_units.get(name, "") for name in self.table_units}
             units = {"units": {"target": self.target_unit, "columns": columns}}
         by_tasks = [{"num_tasks": m} | each._asdict() | {"ratio": each.ratio} for m, each in self.by_tasks]
-        guess = {"explained": self.explained, "common": self.common, "between": self.between, "rows": list(self.rows)}
+        guess = {
+            "explained": self.explained,
+            "common": self.common,
+            "between": self.between,
+            "residual_spread": self.residual_spread,
+            "rows": list(self.rows),
+        }
         shape = {"num_tasks": self.num_tasks, "coefficients": self.coefficients}
         wanted = {"standard_error_wanted": self.wanted, "epsilon_wanted": self.epsilon_wanted}
         return shape | guess | wanted | units | {"by_epsilon": by_epsilon, "by_tasks": by_tasks}
@@ -185,14 +199,15 @@ class StudyPlan:
         task, before = self.task, self.by_epsilon[0].before
         text = [
             f"{self.num_tasks} {task}s with {rows} rows and {self.coefficients} coefficients each.",
+            *(["Columns as in the example. If its rows are private, so is this plan."] if self.has_example else []),
             *self._guessed(),
             "",
             aligned([("eps", "delta", "attacker", "error", "pooled", "standard error", "is it worth it?"), *lines]),
             "",
             f"attacker        Somebody who holds it as likely that this {task} took part as that another did knows it",
             "                with at most this probability after the release. 50 % is a guess.",
-            f"error           Expected squared error of a {task}'s coefficients, over the error without the release: 0.8 is",
-            "                a fifth less, 1 no gain.",
+            f"error           {self._kind_of_error(task)}, over the error without the release:",
+            "                0.8 is a fifth less, 1 no gain.",
             "pooled          The same for a mixed model of all rows in one place, which is not private.",
             "standard error  Of an average effect, in standard deviations of the target for one of the column. Before the",
             f"                release it is {before:.2f}.",
@@ -214,6 +229,11 @@ class StudyPlan:
         elif self.num_tasks < _FEW_TASKS:
             text.append(f"With {self.num_tasks} {self.task}s it is worth it from eps = {self.least_epsilon:g} on.")
         return "\n".join(text)
+
+    def _kind_of_error(self, task: str) -> str:
+        if self.has_example:
+            return "Expected squared error of predictions, less what no coefficient predicts"
+        return f"Expected squared error of a {task}'s coefficients"
 
     def _guessed(self) -> list[str]:
         """Return the guess in words, of which the plan is no better than."""
@@ -272,11 +292,13 @@ def plan_study(
     spec: ReleaseSpec | float,
     num_tasks: int,
     coefficients: int | Sequence[Hashable],
-    rows: int | tuple[int, int],
+    rows: int | tuple[int, int] | None = None,
     *,
+    example: TaskData | None = None,
     explained: float = 0.3,
     common: float = 0.7,
     between: float = 0.1,
+    residual_spread: float = 0.0,
     epsilons: Sequence[float] = EPSILONS,
     delta: float | None = None,
     wanted: float | None = None,
@@ -296,11 +318,18 @@ def plan_study(
         num_tasks: number of tasks m.
         coefficients: number of coefficients d, or their names: those of the reference, if there is one, and "intercept" if it
             is shared.
-        rows: number of rows of a task; or the smallest and the largest, between which it is log-uniform.
+        rows: number of rows of a task; or the smallest and the largest, between which it is log-uniform. Without an example
+            it is needed, and columns are independent and normal.
+        example: tasks with columns as those of the study: public, made up, or one's own, whose plan is as private as they
+            are. Simulated tasks have the columns of these tasks in turn, and without ``rows`` all their rows; with it rows
+            are drawn from them. Use it if columns are correlated, rare, or constant within a task. Targets are not used.
+            Columns are converted to common units by the reference, or else by their means and standard deviations.
         explained: share of the target's variance within a task that its coefficients explain, between 0 and 1.
         common: share of that which is the same in all tasks, between 0 and 1.
         between: share of the target's variance that lies between tasks (the intra-class correlation), with "intercept" among
             ``coefficients``; not used without it.
+        residual_spread: standard deviation of the logarithm of tasks' residual variances: 0 if they are equal; with .8 one
+            task in six has less than half of the median, and one in six more than twice.
         epsilons: budgets to compare.
         delta: delta at all of them; default that of ``spec``, else 1 / (m log m). With fewer than 30 tasks it has no default.
         wanted: a wanted standard error of average effects: the plan then contains the eps that reaches it.
@@ -342,7 +371,13 @@ def plan_study(
             f"{1 / (m * np.log(m)):.2g} and promises little, got none; .001 is usual"
         )
     between, names = _share("between", between), coefficients if isinstance(coefficients, Sequence) else ()
-    guess = Guess(d, _range(rows), explained, common, min(between, 0.999) if NAME in names else None)
+    between_tasks = min(between, 0.999) if NAME in names else None
+    columns = () if example is None else _columns(example, spec.reference, names, d)
+    if rows is None and example is None:
+        raise ValueError("rows: expected a number or two, such as (20, 200), or an example in their place, got neither")
+    residual_spread = 0.0 if residual_spread == 0 else positive("residual_spread", residual_spread)
+    row_range = None if rows is None else _range(rows)
+    guess = Guess(d, row_range, explained, common, between_tasks, residual_spread, columns)
     simulated = simulate(guess, seed)
 
     def expected_at(epsilon: float, number: int) -> Expected:
@@ -356,8 +391,9 @@ def plan_study(
     if wanted is not None:
         reached = _epsilon_for(wanted, guess, simulated, lambda eps: _terms(spec, eps, delta, m, d))
     return StudyPlan(
-        m, d, guess.rows, explained, common, guess.between, by_epsilon, by_tasks, wanted, reached, task,
-        table_units, target_unit, dict(column_units or {}),
+        m, d, guess.rows or (min(map(len, columns)), max(map(len, columns))), example is not None, explained, common,
+        guess.between, residual_spread, by_epsilon, by_tasks, wanted, reached, task, table_units, target_unit,
+        dict(column_units or {}),
     )  # fmt: skip
 
 
@@ -365,6 +401,32 @@ def _table_units(reference: Reference, coefficients: int | Sequence[Hashable], d
     """Return factors from effects in common units to the table's units, by coefficient."""
     names = list(coefficients) if isinstance(coefficients, Sequence) else [*reference.features, NAME][:d]
     return dict(zip(names, per_table_unit(reference.units(names)).tolist(), strict=True))
+
+
+def _columns(
+    example: TaskData, reference: Reference | None, names: Sequence[Hashable], d: int
+) -> tuple[FloatArray, ...]:
+    """Return the columns of every example task in common units, in the order of the coefficients, without an intercept."""
+    if not isinstance(example, TaskData):
+        raise ValueError(
+            f"example: expected TaskData, such as those of TaskData.from_pandas, got {type(example).__name__}"
+        )
+    slopes = [name for name in names or example.features if name != NAME]
+    if len(slopes) != d - (NAME in names):
+        raise ValueError(
+            f"example: expected tasks with {d} columns, one for every coefficient, got {len(slopes)}; name the coefficients "
+            'if one of them is "intercept"'
+        )
+    places = match_names(
+        "example", slopes, example.features, of="the coefficients", advice="name its columns as they are"
+    )
+    every = np.asarray(example.rows, dtype=np.float64)[:, places]
+    columns = [every[begin:end] for begin, end in pairwise(example.offsets)]
+    if reference is not None:
+        units = reference.units(slopes)
+        return tuple(units.rows(X) for X in columns)
+    scale = every.std(axis=0)
+    return tuple((X - every.mean(axis=0)) / np.where(scale > 0, scale, 1.0) for X in columns)
 
 
 def _counted(bar: Any, expected: Expected) -> Expected:

@@ -80,6 +80,17 @@ def task_data(schema: StudyTable, frame: Any, participant: str | Sequence[str] |
     return _as_tasks(schema, parts)
 
 
+def example_tasks(schema: StudyTable, frame: Any) -> TaskData:
+    """Convert a table to tasks without targets, whatever their names; without a column of them the table is one task.
+
+    Raises:
+        ValueError: missing columns, or cells that the study does not allow.
+    """
+    columns = _columns(schema, frame, targets=False)
+    names: list[str] = list(dict.fromkeys(_ids(schema, columns))) or ["example"]
+    return _as_tasks(schema, [_of_one(schema, columns, name, (), targets=False) for name in names])
+
+
 def read_rows(
     schema: StudyTable, frame: Any, participant: str | None = None, *, targets: bool = True, newcomer: bool = False
 ) -> StudyRows:

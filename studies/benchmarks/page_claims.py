@@ -225,9 +225,9 @@ def pooled(report: Report) -> Claim:
 
 
 def plans(report: Report) -> Claim:
-    cells = report["cells"]
-    return "A plan made from public numbers expects the error within 15 %", (
-        f"in {sum(abs(row['expected'] / row['realised'] - 1) < 0.15 for row in cells)} of {len(cells)} studies"
+    rows = report["cells"] + report["tables"]
+    return "A plan made before the study expects the error within 15 %", (
+        f"in {sum(abs(row['expected'] / row['realised'] - 1) < 0.15 for row in rows)} of {len(rows)} studies"
     )
 
 

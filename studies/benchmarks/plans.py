@@ -3,12 +3,13 @@
     python studies/benchmarks/plans.py [--seeds N] [--splits N] [--data FOLDER] [--json OUT]
 
 For every cell of the panel (random_effects/cells.csv) that docs/benchmarks/panel.json shows: `plan_study` with the cell's own
-public numbers and a guess that is right, and the error of the library's fits over that of every task alone. The plan knows
-neither correlated columns, nor unequal residual variances, nor the law of unequal rows beyond its bounds.
+public numbers and a guess that is right, and the error of the library's fits over that of every task alone. If columns are
+correlated, those of the first data set are its example.
 
 For every real table of the panel whose file is at hand: the same with a guess that is right as far as a mixed model of all
-rows tells. From the squared errors of predicted test rows is taken what no coefficient predicts of these rows: the squared
-residuals of that mixed model, each over one minus its leverage.
+rows tells, and with the columns of the first split's training rows as the example. From the squared errors of predicted test
+rows is taken what no coefficient predicts of these rows: the squared residuals of that mixed model, each over one minus its
+leverage.
 
 All tasks share the noise of a release, so that a ratio of errors differs between seeds; its standard error is given with it.
 Finished seeds and splits are files in --units and are not run again; all that are there are counted.
@@ -25,8 +26,10 @@ from typing import Any
 import numpy as np
 import record
 from random_effects import arms, cells, limits, mixed, real
+from scipy.special import polygamma
 from tqdm.auto import tqdm
 
+from mpmtl_prob import Reference, ReleaseSpec, TaskData
 from mpmtl_prob._util.files import write_text
 from mpmtl_prob.evaluation import plan_study
 
@@ -38,7 +41,7 @@ def main() -> None:
     parser.add_argument(
         "--seeds", type=int, default=8, metavar="N", help="data sets and releases of a cell (default 8)"
     )
-    parser.add_argument("--splits", type=int, default=8, metavar="N", help="splits of a real table (default 8)")
+    parser.add_argument("--splits", type=int, default=40, metavar="N", help="splits of a real table (default 40)")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="of the real tables")
     parser.add_argument("--units", type=Path, default=Path("out/benchmarks/plans"), help="folder of finished seeds")
     record.option(parser)
@@ -67,11 +70,17 @@ def _tell(name: str, row: dict[str, Any]) -> None:
 
 def _of_cell(cell: cells.Cell, options: argparse.Namespace) -> dict[str, Any]:
     """Return the expected and the realised ratio of errors of a cell."""
+    example: TaskData | None = None
+    rows: tuple[int, int] | None = cell.row_range
+    if cell.columns != "independent":
+        example, rows = TaskData.from_lists(cells.draw(cell, 0).X, None), None
     square, spread = cells.declared_square(cell), float(np.trace(cells.truth(cell, np.random.default_rng(0))[1]))
+    spec = ReleaseSpec(cell.epsilon, reference=Reference.standard(range(cell.d)))
     plan = plan_study(
-        cell.epsilon, cell.m, cell.d, cell.row_range, epsilons=[cell.epsilon], progress_bar=False,
+        spec, cell.m, range(cell.d), rows, epsilons=[cell.epsilon], progress_bar=False,
         delta=1 / (cell.m * np.log(cell.m)), explained=(cell.mean**2 + spread) / square,
-        common=cell.mean**2 / (cell.mean**2 + spread),
+        common=cell.mean**2 / (cell.mean**2 + spread), example=example,
+        residual_spread=cells.RESIDUAL_SPREAD * (cell.residual == "unequal"),
     )  # fmt: skip
 
     def measure(seed: int) -> list[float]:
@@ -101,6 +110,9 @@ def _of_table(name: str, epsilon: float, options: argparse.Namespace) -> dict[st
     # Columns have the variance 1 in all rows together, and the intercept comes first.
     common, spread = float(fitted.mu[1:] @ fitted.mu[1:]), float(np.trace(fitted.Omega[1:, 1:]))
     between = float(fitted.Omega[0, 0] / (fitted.Omega[0, 0] + common + spread + fitted.sigma2))
+    logs, freedom = log_residuals(X, [task[:, -1] for task in every])
+    # The logarithm of a mean square of k independent residuals has the variance trigamma(k / 2).
+    residual_spread = np.sqrt(max(logs.var() - polygamma(1, freedom / 2).mean(), 0.0))
 
     def measure(number: int) -> list[float]:
         split = real.split(name, number, epsilon, options.data)
@@ -109,11 +121,12 @@ def _of_table(name: str, epsilon: float, options: argparse.Namespace) -> dict[st
         return [squared_error(split.test, fit.beta) - unexplained for fit in fits]
 
     measured = _finished(options.units / f"{name}, eps = {epsilon:g}.json", options.splits, measure)
-    public = real.split(name, 0, epsilon, options.data).public
+    first = real.split(name, 0, epsilon, options.data)
+    example = TaskData.from_lists([x[:, 1:] for x in first.train.X], None)
     plan = plan_study(
-        epsilon, public.m, [*range(X[0].shape[1] - 1), "intercept"], public.row_range, epsilons=[epsilon],
-        delta=public.delta, explained=(common + spread) / (common + spread + fitted.sigma2),
-        common=common / (common + spread), between=between, progress_bar=False,
+        epsilon, first.public.m, [*example.features, "intercept"], example=example, epsilons=[epsilon],
+        delta=first.public.delta, explained=(common + spread) / (common + spread + fitted.sigma2),
+        common=common / (common + spread), between=between, residual_spread=residual_spread, progress_bar=False,
     )  # fmt: skip
     expected = plan.by_epsilon[0]
     row = {
@@ -124,6 +137,17 @@ def _of_table(name: str, epsilon: float, options: argparse.Namespace) -> dict[st
         "says": expected.says,
     }
     return row | ratio(measured)
+
+
+def log_residuals(X: list[np.ndarray], y: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return logarithms of residual variances of least squares, and their degrees of freedom, of tasks with at least 3."""
+    logs, freedom = [], []
+    for x, target in zip(X, y, strict=True):
+        beta, _, rank, _ = np.linalg.lstsq(x, target, rcond=None)
+        if len(target) > rank + 2:
+            logs.append(np.log(((target - x @ beta) ** 2).sum() / (len(target) - rank)))
+            freedom.append(len(target) - rank)
+    return np.array(logs), np.array(freedom)
 
 
 def squared_error(test: list[tuple[np.ndarray, np.ndarray]], beta: np.ndarray) -> float:

@@ -13,6 +13,62 @@ from mpmtl_prob.evaluation.planning import EPSILONS
 QUIET = {"progress_bar": False}
 
 
+def test_an_example_says_how_columns_go_together():
+    """Errors of predictions alone and with a release, over three releases, are those that a plan with an example expects.
+
+    One column is constant within tasks, and two others are correlated: a plan without an example is far from it.
+    """
+    m, n, explained, common, between = 60, 12, 0.5, 0.8, 0.1
+    rng = np.random.default_rng(3)
+
+    def draw_columns():
+        X = rng.standard_normal((n, 3)) @ np.linalg.cholesky(np.array([[1, 0.8, 0], [0.8, 1, 0], [0, 0, 1]])).T
+        X[:, 2] = rng.standard_normal()
+        return X
+
+    reference = mp.Reference(dict.fromkeys("abc", (0.0, 1.0)), target=(0.0, 1.0))
+    spec = mp.ReleaseSpec(3.0, reference=reference)
+    example = mp.TaskData.from_lists([draw_columns() for _ in range(m)], None, features=list("abc"))
+    guess = {"explained": explained, "common": common, "between": between, "epsilons": [3.0]} | QUIET
+    expected = plan_study(spec, m, [*"abc", "intercept"], example=example, **guess).by_epsilon[0]
+    without = plan_study(spec, m, [*"abc", "intercept"], n, **guess).by_epsilon[0]
+    errors = np.zeros(2)
+    for k in range(3):
+        mu = rng.standard_normal(3)
+        mu *= np.sqrt(common * explained * (1 - between)) / np.linalg.norm(mu)
+        spread = np.sqrt([(1 - common) * explained * (1 - between) / 3] * 3 + [between])
+        X = [np.column_stack([draw_columns(), np.ones(n)]) for _ in range(m)]
+        beta = [np.append(mu, 0.0) + spread * rng.standard_normal(4) for _ in range(m)]
+        sigma = np.sqrt((1 - explained) * (1 - between))
+        y = [x @ b + sigma * rng.standard_normal(n) for x, b in zip(X, beta, strict=True)]
+        tasks = mp.TaskData.from_lists([x[:, :3] for x in X], y, features=list("abc")).with_intercept()
+        release = mp.release(tasks, spec, unsafe_seed=k)
+        shared = mp.inference.shared_effects(release, chains=2, warmup=150, draws=100, seed=k, **QUIET)
+        weights = mp.inference.task_posteriors(tasks, shared).W.T
+        for x, b, targets, with_release in zip(X, beta, y, weights, strict=True):
+            centre, level = x.mean(axis=0), targets.mean()
+            own = ridge_of_own_rows(x[:, :2] - centre[:2], targets - level)
+            alone = np.array([*own, 0.0, level - centre[:2] @ own])
+            new_rows = np.outer(centre, centre)
+            new_rows[:2, :2] += [[1, 0.8], [0.8, 1]]
+            for i, estimate in enumerate((alone, with_release)):
+                errors[i] += (estimate - b) @ new_rows @ (estimate - b) / (3 * m)
+    assert np.isclose(expected.alone, errors[0], rtol=0.15)
+    assert np.isclose(expected.ratio, errors[1] / errors[0], rtol=0.15)
+    assert without.ratio < 0.85 * errors[1] / errors[0]
+
+
+def ridge_of_own_rows(X, y):
+    """Return slopes by ridge with the prior variance and residual variance of the largest evidence, from a grid."""
+    best = (-np.inf, np.zeros(X.shape[1]))
+    for prior in np.geomspace(0.01, 5, 7):
+        for residual in np.geomspace(0.1, 2, 7):
+            covariance = prior * X @ X.T + residual * np.eye(len(y))
+            log = -0.5 * (np.linalg.slogdet(covariance)[1] + y @ np.linalg.solve(covariance, y))
+            best = max(best, (log, prior * X.T @ np.linalg.solve(covariance, y)), key=lambda pair: pair[0])
+    return best[1]
+
+
 def test_expected_errors_are_those_that_a_release_has():
     """Errors of made-up tasks alone and with a release, over four releases, beside what was expected of them."""
     m, d, n, explained, common = 40, 3, 30, 0.4, 0.8
@@ -103,6 +159,21 @@ def test_delta_is_asked_for_with_few_tasks():
         plan_study(1.0, 12, 3, 50, **QUIET)
 
 
+def test_an_example_is_refused_if_its_columns_are_others():
+    example = mp.TaskData.from_lists([np.ones((4, 2))], None, features=["age", "albumin"])
+    with pytest.raises(ValueError, match=r"rows: expected a number or two, such as .* or an example"):
+        plan_study(1.0, 60, 2, **QUIET)
+    with pytest.raises(ValueError, match=r"example: expected TaskData, .* got ndarray"):
+        plan_study(1.0, 60, 2, example=np.ones((4, 2)), **QUIET)
+    with pytest.raises(ValueError, match=r"example: expected tasks with 3 columns, .* got 2"):
+        plan_study(1.0, 60, 3, example=example, **QUIET)
+    with pytest.raises(ValueError, match="example: expected those of the coefficients, got others: 'sex'"):
+        plan_study(1.0, 60, ["age", "sex"], example=example, **QUIET)
+    plan = plan_study(1.0, 60, ["age", "intercept"], example=example, epsilons=[1.0], **QUIET)
+    assert plan.rows == (4, 4)
+    assert "If its rows are private, so is this plan" in str(plan)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -113,6 +184,7 @@ def test_delta_is_asked_for_with_few_tasks():
         ({"explained": 1.2}, "explained"),
         ({"common": -0.1}, "common"),
         ({"between": 1.5}, "between"),
+        ({"residual_spread": -0.5}, "residual_spread"),
         ({"rows": (10, 20, 30)}, "rows: expected a number or two"),
         ({"rows": "20-200"}, "rows: expected a number or two"),
         ({"rows": 20.5}, "rows"),
