@@ -46,6 +46,8 @@ _POINTS = 128
 _POINTS_PER_EFFECT = 4
 #: Lengths of mu over which its prior is averaged, in units of the prior's scale.
 _LENGTHS = np.geomspace(0.03, 2.5, 24)
+#: Longest message of which the covariance of all entries of A is computed.
+_FEW_ENTRIES = 7
 #: Largest number of directions of a low-rank Omega.
 MAX_RANK = 5
 #: Gaps between eigenvalues below this share of the largest one damp the derivative of their eigenvectors.
@@ -296,9 +298,11 @@ def log_likelihood(
     noise = release.noise_variance
     weights = _weights(release)
     centres, covariance = _law_of_messages(release, mu, Omega, accuracy, slopes)
+    d = mu.shape[0]
+    if centres.shape[1] <= _FEW_ENTRIES:
+        return _log_density_of_all_entries(release, centres, covariance)
     mean = _mean_of_products(release, centres, covariance)
     D = mean.shape[0]
-    d = mu.shape[0]
     # from here on u is divided by its root mean square length at every node
     length = jnp.sqrt((centres**2).sum(axis=1) + jnp.trace(covariance, axis1=1, axis2=2))[:, None]
     centres, covariance = centres / length, covariance / length[..., None] ** 2
@@ -340,6 +344,26 @@ def log_likelihood(
     return off_diagonal - 0.5 * residual @ residual - jnp.log(jnp.diag(root)).sum()
 
 
+def _log_density_of_all_entries(release: EffectsRelease, centres: Array, covariance: Array) -> Array:
+    """Return the log density of Sigma with the exact mean and covariance of all entries of A, by points of u."""
+    weights, D = _weights(release), centres.shape[1]
+    u = _points_of_messages(release, centres, covariance)
+    v = u / jnp.linalg.norm(u, axis=-1, keepdims=True)
+    rows, columns = np.tril_indices(D)
+    entries = v[..., rows] * v[..., columns]  # (nodes, points, entries)
+    groups = 1 if release.covariates is None else len(jnp.asarray(release.covariates.counts))
+    each = jnp.repeat(weights / u.shape[1], u.shape[1]).reshape(groups, -1)  # weights of all points, by group of tasks
+    entries = entries.reshape(groups, -1, len(rows))
+    means = jnp.einsum("gk,gke->ge", each, entries) / each.sum(axis=1)[:, None]
+    away = (entries - means[:, None]) * jnp.sqrt(each)[..., None]
+    noise = release.noise_variance * np.where(rows == columns, 2.0, 1.0)
+    law = release.num_tasks * jnp.einsum("gke,gkf->ef", away, away) + jnp.diag(noise + _FLOOR * release.num_tasks)
+    root = jnp.linalg.cholesky(law)
+    expected = release.num_tasks * (each.sum(axis=1) @ means)
+    residual = solve_triangular(root, jnp.asarray(release.sigma)[rows, columns] - expected, lower=True)
+    return -0.5 * residual @ residual - jnp.log(jnp.diag(root)).sum()
+
+
 def _weights(release: EffectsRelease) -> Array:
     """Return the weights of the nodes, (nodes,), which are those of the quadrature over z_i, for every group of tasks."""
     if release.covariates is None:
@@ -370,15 +394,23 @@ def _law_of_messages(
 def _mean_of_products(release: EffectsRelease, centres: Array, covariance: Array) -> Array:
     """Return E[u u' / |u|^2], (D, D), as an average over points of the distribution of u."""
     nodes, d = covariance.shape[:2]
-    points = jnp.asarray(_points(d, 1 if release.covariates is None else len(jnp.asarray(release.covariates.counts))))
-    u = jnp.einsum("ki,nji->nkj", points, jnp.linalg.cholesky(covariance)) + centres[:, None, :d]
+    u = _points_of_messages(release, centres, covariance)[..., :d]
     last = centres[:, d:]
-    share = _weights(release)[:, None] / len(points) / ((u**2).sum(axis=-1) + (last**2).sum(axis=1)[:, None])
+    share = _weights(release)[:, None] / u.shape[1] / ((u**2).sum(axis=-1) + (last**2).sum(axis=1)[:, None])
     flat = u.reshape(-1, d)
     scaled = share.reshape(-1, 1) * flat
     top = scaled.T @ flat
     cross = scaled.reshape(nodes, -1, d).sum(axis=1).T @ last
     return jnp.block([[top, cross], [cross.T, (last * share.sum(axis=1)[:, None]).T @ last]])
+
+
+def _points_of_messages(release: EffectsRelease, centres: Array, covariance: Array) -> Array:
+    """Return points of the distribution of u at every node, (nodes, K, D), all with the same weight."""
+    d = covariance.shape[1]
+    points = jnp.asarray(_points(d, 1 if release.covariates is None else len(jnp.asarray(release.covariates.counts))))
+    u = jnp.einsum("ki,nji->nkj", points, jnp.linalg.cholesky(covariance)) + centres[:, None, :d]
+    last = jnp.broadcast_to(centres[:, None, d:], (*u.shape[:2], centres.shape[1] - d))
+    return jnp.concatenate([u, last], axis=-1)
 
 
 @lru_cache

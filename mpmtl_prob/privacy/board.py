@@ -35,12 +35,12 @@ class Odds(NamedTuple):
     Attributes:
         most: the attacker's probability of the truth after the release, except in rare cases.
         exception: the largest possible frequency of these rare cases.
-        typical: the median of the attacker's probability of the truth; None where it is not known.
+        typical: a bound of the median of the attacker's probability of the truth.
     """
 
     most: float
     exception: float
-    typical: float | None
+    typical: float
 
 
 class Promise(NamedTuple):
@@ -109,7 +109,7 @@ def _learnt(promise: Promise, odds: Odds, say: Words) -> str:
         f"Assume an attacker who {knowledge}, and cannot tell which is right: 50 % each. After reading everything that is "
         f"published, however much they compute, they {_gives(odds.most)}.",
     ]
-    if odds.typical is not None:
+    if odds.typical <= _MOST_TOLD:
         sentences.append(f"In half of all cases, over the random noise, it is no more than {percent(odds.typical)}.")
     sentences.append(_exception(odds.exception))
     if promise.adjacency == Adjacency.REPLACE:

@@ -177,13 +177,10 @@ class Guarantee:
         whole("group", group)
         if self.proved is None or self.proved.delta >= 1:
             return board.Promise(Adjacency.REPLACE, None, self.reason, group)
-        if group == 1:
-            moved = self.membership_odds()
-            odds = board.Odds(moved.cap, moved.above, moved.typical)
-        else:
-            # For any t > 0 the privacy loss exceeds eps + t with probability at most delta(eps) / (1 - e^-t). Here t = log 2.
-            epsilon = self.for_group(group).epsilon(self.proved.delta) + np.log(2)
-            odds = board.Odds(float(expit(epsilon)), min(1.0, 2 * self.proved.delta), None)
+        profile = self.for_group(group)
+        epsilon = self.proved.epsilon if group == 1 else profile.epsilon(self.proved.delta)
+        exception = profile.exceeding(epsilon) if np.isfinite(epsilon) else 0.0
+        odds = board.Odds(float(expit(epsilon)), exception, float(expit(profile.median())))
         return board.Promise(Adjacency.of(self.proved.adjacency), odds, self.reason, group)
 
     def to_dict(self) -> dict[str, Any]:

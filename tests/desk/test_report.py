@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.studies import IDS, STUDY, patients
+from scipy import special, stats
 
 import mpmtl_prob as mp
 from mpmtl_prob import desk
 from mpmtl_prob.cli import main
 from mpmtl_prob.privacy import Adjacency, board
+from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
 
 #: Words that a board does not know.
 JARGON = ("lattice", "Gamma", "clip", "Wishart", "second moment", "eps", "delta")
@@ -244,18 +246,21 @@ def test_no_rounding_makes_a_certainty():
 )
 def test_an_exception_is_denied_only_where_there_is_none(chance, said):
     """A chance of 1e-13 was no exception, and one of 0.7 "one case of 1"."""
-    odds = board.Odds(0.7, chance, None)
+    odds = board.Odds(0.7, chance, 0.6)
     words = dict(board.paragraphs(board.Promise(Adjacency.REPLACE, odds, ""), board.Words()))
     assert said in words["How much can be learnt"]
 
 
-def test_how_often_the_odds_are_passed_is_no_less_than_is_true():
-    """For a group: a loss above eps + log 2 has probability 2 delta at most, beside the exact law of the loss for one."""
-    mine = guarantee(1.0)
-    exact = mine.membership_odds(0.5)
-    bound = 2 * mine.delta(1.0)
-    passed = exact.mass[exact.log_factor > 1.0 + 0.6931472].sum()
-    assert passed <= bound
+@pytest.mark.parametrize("group", [1, 3])
+def test_how_often_the_odds_are_passed_is_no_less_than_is_true(group):
+    """Bounds of the promise hold for Gaussian noise, whose privacy loss is normal with mean mu^2 / 2 and variance mu^2."""
+    law = calibrate_gaussian(1.0, 1e-2, 3)
+    mu = group * law.mu("replace")
+    W = np.random.default_rng(0).standard_normal((3, 12))
+    odds = mp.releases.release(W, 1.0, 1e-2, mechanism=law).guarantee.promise(group).odds
+    passed = stats.norm.sf((special.logit(odds.most) - mu**2 / 2) / mu)
+    assert passed < odds.exception < 20 * passed
+    assert special.expit(mu**2 / 2) < odds.typical < odds.most
 
 
 def test_words_for_a_board_are_of_whole_tasks():

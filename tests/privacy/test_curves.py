@@ -13,6 +13,7 @@ from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
 from mpmtl_prob.privacy.accounting.curves import compute_profile, membership_odds
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, NOTHING_SHARED
 from mpmtl_prob.privacy.mechanisms.closed_forms import delta_add, delta_gaussian, delta_remove
+from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.releases import Release, release
 
 matplotlib.use("Agg")
@@ -187,6 +188,28 @@ def test_the_odds_of_a_replaced_task_stay_within_the_bound(law):
         assert stats.binomtest(below, n, q, alternative=kind).pvalue > RARE
     passed = int(np.sum(posterior > odds.cap))
     assert stats.binomtest(passed, n, min(odds.above + 1e-3, 1.0), alternative="greater").pvalue > RARE
+
+
+def test_the_bound_of_the_loss_holds_for_every_pair_with_the_curve():
+    """No pair whose delta(eps) is below the curve passes an eps more often; such a pair may pass it more often than another.
+
+    The pair with the curve of N(0, 1) against N(mu, 1) passes eps with one probability. A pair with three results, of which
+    one has a Bayes factor just above e^eps, stays below the curve and passes eps more often.
+    """
+    mu, epsilon = 0.45, 1.0
+    profile = PrivacyProfile.gaussian(mu)
+    curve = np.array([profile.delta(e) for e in np.linspace(0, 4, 401)])
+    bound, of_gaussian = profile.exceeding(epsilon), stats.norm.sf((epsilon - mu**2 / 2) / mu)
+    most = 0.0
+    for likely in np.linspace(
+        0.002, 0.2, 100
+    ):  # P of the result; the two others make Q and P sum to one, and mirror it
+        rare = likely * np.exp(-epsilon - 1e-6)
+        P, Q = np.array([likely, 1 - likely - rare, rare]), np.array([rare, 1 - likely - rare, likely])
+        deltas = np.maximum(P[:, None] - np.exp(np.linspace(0, 4, 401)) * Q[:, None], 0).sum(axis=0)
+        if (deltas <= curve + 1e-12).all():
+            most = max(most, likely)
+    assert of_gaussian < most <= bound
 
 
 def test_gaussian_log_factors_are_normal():

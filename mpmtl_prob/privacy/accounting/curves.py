@@ -95,7 +95,9 @@ def membership_odds(
 ) -> MembershipOdds:
     """Return the membership-inference odds that releases allow, from the distribution of their privacy loss.
 
-    For Wishart noise this distribution is exact where a task is zeroed, and a bound where it is replaced.
+    The loss is that of the pair of distributions whose delta(eps) is proved. Some data sets have it if the noise is Gaussian,
+    or if it is Wishart and a task is zeroed. If a task is replaced, no pair is easier to tell apart, but the loss of another
+    may have larger quantiles: :meth:`PrivacyProfile.exceeding` bounds those of all.
 
     Args:
         mechanisms: one, or one per round.

@@ -64,7 +64,7 @@ def replaced(zeroed: Any) -> Any:
     """Compute the privacy-loss distribution of a replacement: the sum of the losses of a removal and an addition.
 
     The removal and the addition have independent noise. The pair (K^2 + G, G') against (G, K^2 + G') dominates a replacement
-    of a column of W under Wishart noise (proof in docs/privacy.md). Its two directions are the same.
+    of a column of W under Wishart noise (proof in docs/proofs.md). Its two directions are the same.
 
     Args:
         zeroed: the distribution for a zeroed task, in both directions.

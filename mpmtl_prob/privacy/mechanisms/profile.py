@@ -23,6 +23,7 @@ LARGEST_EPSILON = 1e9
 _LARGEST = 20.0
 #: Each eps gives a line below the trade-off curve; the curve is computed as the highest of these lines.
 _EPSILONS = np.concatenate([np.linspace(0, 3, 121), np.linspace(3, _LARGEST, 69)[1:]])
+_LEVELS = 65  # number of eps that are tried in a bound of the privacy loss; each gives a valid one
 _SPLITS = 200  # number of ways to divide eps between two members of a group; each gives a valid bound
 _DELTAS_IN_REPR = (1e-2, 1e-4, 1e-6)
 _FALSE_ALARMS = np.concatenate([[0.0], np.geomspace(1e-5, 1, 200)])
@@ -78,12 +79,39 @@ class PrivacyProfile:
         target = in_range("delta", delta, 0, 1)
         return smallest_epsilon(self.delta, target, 1e-7 if self.group == 1 else 1e-6)
 
+    def exceeding(self, loss: float) -> float:
+        """Bound the probability that the privacy loss, the logarithm of the Bayes factor, exceeds a number >= 0.
+
+        delta(e) is at least the expectation of (1 - e^(e - L)) over losses L above e, so that P(L > l) is at most
+        delta(e) / (1 - e^(e - l)) for every e < l, for every pair of data sets.
+        """
+        loss = in_range("loss", loss, 0, np.inf, left_closed=True)
+        delta = self._quickly()
+        if delta(loss) == 0:
+            return 0.0
+        smaller = loss * np.linspace(0, 1, _LEVELS, endpoint=False)
+        return float(min(1.0, *(delta(e) / -np.expm1(e - loss) for e in smaller if e < loss), 1.0))
+
+    def median(self) -> float:
+        """Bound the median of the privacy loss, for every pair of data sets; inf if that is more than 20."""
+        from scipy.optimize import brentq  # a quarter of a second to import
+
+        delta, levels = self._quickly(), np.linspace(0, _LARGEST / 4, _LEVELS)
+        deltas = np.array([delta(e) for e in levels])
+
+        def excess(loss: float) -> float:
+            return float(np.min((deltas / -np.expm1(np.minimum(levels - loss, -1e-300)))[levels < loss])) - 0.5
+
+        if excess(_LARGEST) > 0:
+            return float(np.inf)
+        return float(brentq(excess, 1e-9, _LARGEST, xtol=1e-6)) + 1e-6
+
     def power(self, false_alarms: ArrayLike) -> FloatArray:
         """Return the largest power of any test that recognises the change, at given false-alarm rates.
 
         The bound holds whichever of the two data sets is the null hypothesis (Dong, Roth and Su 2022).
         """
-        delta = self.delta if self.group == 1 or self.gdp is not None else self._tabulated()
+        delta = self._quickly()
         return _power(delta, delta, false_alarms)
 
     def one_sided_power(self, false_alarms: ArrayLike) -> FloatArray:
@@ -153,6 +181,10 @@ class PrivacyProfile:
             joined = [np.min(of_one[: j + 1] + factor[: j + 1] * delta[j::-1]) for j in range(len(at))]
             delta = np.minimum(joined, 1.0)
         return delta
+
+    def _quickly(self) -> Callable[[float], float]:
+        """Return delta(eps) for many eps: as a table if each would take long."""
+        return self.delta if self.group == 1 or self.gdp is not None else self._tabulated()
 
     def _tabulated(self) -> Callable[[float], float]:
         """Return a group's delta(eps) as a table. As delta decreases, the nearest smaller eps in the table gives a bound."""
