@@ -5,11 +5,11 @@
     logit p_i = level + spread z_i,  z_i ~ N(0, 1)                     how far a task's rows determine them
     u_i = (g eta_i, k p_i averaged, 1),   A = sum of u u' / |u|^2,   Sigma = A + noise
 
-A is a sum over m tasks. The likelihood approximates Sigma by a normal distribution with the mean and variance that the model
-implies. The mean of u u' / |u|^2 is an average over points of the distribution of u that is smooth in the parameters. The
-variance is that of a normal u given z (Isserlis, 1918), scaled to length one to first order. It is computed in a basis in
-which the entries of A are nearly independent: the mean of u, and the principal axes of u about it. The noise has the same
-distribution in every basis.
+A is a sum over m tasks. The likelihood approximates Sigma by a normal distribution with the mean and covariance that the
+model implies. The mean of u u' / |u|^2 is an average over points of the distribution of u that is smooth in the parameters,
+and for messages of few numbers so is its covariance. For longer ones the variance is that of a normal u given z (Isserlis,
+1918), scaled to length one to first order. It is computed in a basis in which the entries of A are nearly independent: the
+mean of u, and the principal axes of u about it. The noise has the same distribution in every basis.
 
 Where tasks have covariates, z_i = (1, z_i1, ..., z_iq), which are public,
 
@@ -46,8 +46,9 @@ _POINTS = 128
 _POINTS_PER_EFFECT = 4
 #: Lengths of mu over which its prior is averaged, in units of the prior's scale.
 _LENGTHS = np.geomspace(0.03, 2.5, 24)
-#: Longest message of which the covariance of all entries of A is computed.
-_FEW_ENTRIES = 7
+#: Length of messages up to which the covariance of all entries of A is computed. The fewer effects there are, the more the
+#: lengths of messages vary, and the more their entries are correlated in every basis.
+_FEW_NUMBERS = 7
 #: Largest number of directions of a low-rank Omega.
 MAX_RANK = 5
 #: Gaps between eigenvalues below this share of the largest one damp the derivative of their eigenvectors.
@@ -299,7 +300,7 @@ def log_likelihood(
     weights = _weights(release)
     centres, covariance = _law_of_messages(release, mu, Omega, accuracy, slopes)
     d = mu.shape[0]
-    if centres.shape[1] <= _FEW_ENTRIES:
+    if centres.shape[1] <= _FEW_NUMBERS:
         return _log_density_of_all_entries(release, centres, covariance)
     mean = _mean_of_products(release, centres, covariance)
     D = mean.shape[0]
@@ -345,22 +346,20 @@ def log_likelihood(
 
 
 def _log_density_of_all_entries(release: EffectsRelease, centres: Array, covariance: Array) -> Array:
-    """Return the log density of Sigma with the exact mean and covariance of all entries of A, by points of u."""
-    weights, D = _weights(release), centres.shape[1]
+    """Return the log density of Sigma with the mean and the covariance of all entries of A, averages over points of u."""
+    m, D = release.num_tasks, centres.shape[1]
     u = _points_of_messages(release, centres, covariance)
     v = u / jnp.linalg.norm(u, axis=-1, keepdims=True)
+    counts = jnp.full(1, m) if release.covariates is None else jnp.asarray(release.covariates.counts)
+    inside = np.repeat(_WEIGHTS, u.shape[1]) / u.shape[1]  # weights of the points of a group of tasks
     rows, columns = np.tril_indices(D)
-    entries = v[..., rows] * v[..., columns]  # (nodes, points, entries)
-    groups = 1 if release.covariates is None else len(jnp.asarray(release.covariates.counts))
-    each = jnp.repeat(weights / u.shape[1], u.shape[1]).reshape(groups, -1)  # weights of all points, by group of tasks
-    entries = entries.reshape(groups, -1, len(rows))
-    means = jnp.einsum("gk,gke->ge", each, entries) / each.sum(axis=1)[:, None]
-    away = (entries - means[:, None]) * jnp.sqrt(each)[..., None]
+    entries = (v[..., rows] * v[..., columns]).reshape(len(counts), len(inside), len(rows))
+    means = jnp.einsum("k,gke->ge", inside, entries)
+    away = (entries - means[:, None]) * np.sqrt(inside)[:, None]
     noise = release.noise_variance * np.where(rows == columns, 2.0, 1.0)
-    law = release.num_tasks * jnp.einsum("gke,gkf->ef", away, away) + jnp.diag(noise + _FLOOR * release.num_tasks)
+    law = jnp.einsum("g,gke,gkf->ef", counts, away, away) + jnp.diag(noise + _FLOOR * m)
     root = jnp.linalg.cholesky(law)
-    expected = release.num_tasks * (each.sum(axis=1) @ means)
-    residual = solve_triangular(root, jnp.asarray(release.sigma)[rows, columns] - expected, lower=True)
+    residual = solve_triangular(root, jnp.asarray(release.sigma)[rows, columns] - counts @ means, lower=True)
     return -0.5 * residual @ residual - jnp.log(jnp.diag(root)).sum()
 
 
