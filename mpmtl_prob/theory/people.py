@@ -7,10 +7,10 @@ sums (:mod:`mpmtl_prob.threat_models.scores`), nor are two powers; those here ar
 Theorem 4.7 is proved here with 121 / 16 in place of the 11 / 64 that is printed:
 
 - its last line prints 11 where the line before it has 11^2, and Corollary 4.8 carries the 11 on;
-- the variance of a score is bounded in the proof by E sum_j (p^'_j - p_j)^2 (x_j - p_j)^2 <= 4 E sum_j (p^'_j - p_j)^2. As x is
-  independent of p^' given p, E (x_j - p_j)^2 = 1 - p_j^2 <= 1 may take the place of the 4, so that the variance is at most
-  4 d alpha, not 16 d alpha, and 8 eps t sqrt(alpha d) becomes 4 eps t sqrt(alpha d). The proof's own line before the last
-  has the 1 / 16 that follows from it, without the step.
+- the variance of a score is bounded in the proof by E sum_j (p^'_j - p_j)^2 (x_j - p_j)^2 <= 4 E sum_j (p^'_j - p_j)^2.
+  As x is independent of p^' given p, E (x_j - p_j)^2 = 1 - p_j^2 <= 1 may take the place of the 4, so that the variance is at
+  most 4 d alpha, not 16 d alpha, and 8 eps t sqrt(alpha d) becomes 4 eps t sqrt(alpha d). The 1 / 16 that follows stands in
+  one line of the printed proof, and 1 / 64 in the next.
 
 A billboard's error alpha gives newcomers at most e^eps alpha + delta (Theorem 3.2), so that
 alpha >= e^-eps (bound of 4.7 - delta) >= bound of 4.7 / 6 where delta is at most half of that bound.
