@@ -330,9 +330,16 @@ def fit_arms(
 
 
 def _chosen(names: Sequence[str], classification: bool, not_private: bool) -> dict[str, Kind]:
-    """Return the arms by name. Raises ValueError for none, an unknown one, or one without privacy that is not allowed."""
+    """Return the arms by name.
+
+    Raises:
+        ValueError: none, an unknown one, one named twice, or one without privacy that is not allowed.
+    """
     known = CLASSIFICATION if classification else REGRESSION
     chosen = {one_of("arms", name, tuple(known)): known[name] for name in names}
+    if len(chosen) < len(names):
+        twice = next(name for name in chosen if list(names).count(name) > 1)
+        raise ValueError(f"arms: expected every arm once, got {twice} more than once; take the repetition out")
     if not chosen:
         raise ValueError(f"arms: expected some of {', '.join(known)}, got none")
     if (bare := [name for name, kind in chosen.items() if not kind.private]) and not not_private:

@@ -63,7 +63,7 @@ def _noise(options: argparse.Namespace) -> Said:
     from mpmtl_prob.privacy.mechanisms import Wishart
 
     needed(options, "epsilon", "delta", "features")
-    law = noise_law(options)
+    law = noise_law(options, options.mechanism, options.adjacency)
     claim = Bound(options.epsilon, options.delta, options.adjacency)
     given = {"trials": options.trials, "confidence": options.confidence, "seed": options.seed, "progress_bar": False}
     must = "broken" if options.mechanism == "paper" else "not broken"

@@ -47,6 +47,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--strong-convexity", type=float, default=0.0, help="utility: mu, with a largest curvature L of 1"
     )
     parser.add_argument("--not-accelerated", action="store_true", help="utility: steps without momentum")
+    parser.add_argument("--composition", default="best", help="utility, with --delta: 'best', the default, or 'plain'")
     parser.add_argument("--index", type=int, default=1, help="utility: k, singular values or rows above the threshold")
     parser.add_argument("--public", type=int, help="adaptation: m public records")
     parser.add_argument("--private", type=int, help="adaptation: n private records")
@@ -54,10 +55,8 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--source-weight", type=float, default=0.5, help="adaptation: alpha, default .5")
     parser.add_argument("--kappa", type=float, default=0.05, help="adaptation: kappa_1, default .05")
     parser.add_argument("--weight-bound", type=float, default=1.0, help="adaptation: Lambda, default 1")
-    parser.add_argument(
-        "--mechanism", default="wishart", help="odds of a task: wishart, the default; gaussian; or paper"
-    )
-    parser.add_argument("--adjacency", default="replace", help="odds of a task: replace, the default, or zero_out")
+    parser.add_argument("--mechanism", help="odds of a task: wishart, the default; gaussian; or paper")
+    parser.add_argument("--adjacency", help="odds of a task: replace, the default, or zero_out")
     parser.add_argument("--prior", type=float, default=0.5, help="odds: the belief before, default .5")
 
 
@@ -106,7 +105,7 @@ def _utility(options: argparse.Namespace) -> Said:
     bound = UtilityBound(
         options.tasks, options.features, options.epsilon, 0.0 if options.delta is None else options.delta,
         norm=options.norm, accelerated=not options.not_accelerated, strong_convexity=options.strong_convexity,
-        clip=options.clip, index=options.index,
+        clip=options.clip, index=options.index, composition=options.composition,
     )  # fmt: skip
     growth = "alpha, eps_t ~ t^alpha" if options.strong_convexity == 0 else "Q, eps_t ~ Q^-t"
     row = {
@@ -116,11 +115,15 @@ def _utility(options: argparse.Namespace) -> Said:
         "rounds T": bound.rounds(),
         "error": bound.rate(),
         "T saved by momentum": bound.rounds_saved,
+        "tasks needed": bound.tasks_needed,
     }
+    enough = "" if bound.enough_tasks() else " There are fewer tasks than Assumption 1 needs at C = 1."
     small = (
         "It says something, as M is far below 1." if bound.noise() < 0.1 else "M is not far below 1: it says nothing."
     )
-    return Said([row], f"Rates up to constants, at the best budgets over rounds (MP-MTL, Theorems 2 to 16). {small}")
+    return Said(
+        [row], f"Rates up to constants, at the best budgets over rounds (MP-MTL, Theorems 2 to 16). {small}{enough}"
+    )
 
 
 def _people(options: argparse.Namespace) -> Said:
@@ -197,6 +200,12 @@ def _odds(options: argparse.Namespace) -> Said:
     if options.people is not None:
         from mpmtl_prob.threat_models import NoisyMeans, odds, views
 
+        for name in ("adjacency", "mechanism"):
+            if (given := getattr(options, name)) is not None:
+                raise ValueError(
+                    f"--{name}: expected it without --people, got {given!r}: people's means have Gaussian "
+                    "noise, and a new person takes the place of one who did not take part; leave it out"
+                )
         rows = []
         texts = []
         for view in (views.single(), views.others()):
@@ -208,19 +217,18 @@ def _odds(options: argparse.Namespace) -> Said:
         return Said(rows, "\n".join(texts))
     from mpmtl_prob.privacy.accounting.curves import membership_odds
 
-    law = noise_law(options)
-    moved = membership_odds((law,), options.adjacency, options.epsilon, options.prior)
+    adjacency = "replace" if options.adjacency is None else options.adjacency
+    law = noise_law(options, "wishart" if options.mechanism is None else options.mechanism, adjacency)
+    moved = membership_odds((law,), adjacency, options.epsilon, options.prior)
     return Said([], str(moved))
 
 
-def noise_law(options: argparse.Namespace) -> Any:
+def noise_law(options: argparse.Namespace, mechanism: str, adjacency: str) -> Any:
     """Return the noise law of one release for (eps, delta), by the name of its kind."""
     from mpmtl_prob._util.checks import one_of
     from mpmtl_prob.privacy import PaperWishart, calibrate, calibrate_gaussian
 
     kinds: dict[str, Any] = {"wishart": calibrate, "gaussian": calibrate_gaussian}
-    if one_of("mechanism", options.mechanism, (*kinds, "paper")) == "paper":
+    if one_of("mechanism", mechanism, (*kinds, "paper")) == "paper":
         return PaperWishart(options.features, options.epsilon, clip=options.clip)
-    return kinds[options.mechanism](
-        options.epsilon, options.delta, options.features, clip=options.clip, adjacency=options.adjacency
-    )
+    return kinds[mechanism](options.epsilon, options.delta, options.features, clip=options.clip, adjacency=adjacency)

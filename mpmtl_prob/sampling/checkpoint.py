@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -40,6 +41,28 @@ def fingerprint(settings: Mapping[str, Any], args: Any) -> str:
             for chunk in chunks:
                 digest.update(chunk)
     return digest.hexdigest()
+
+
+def settings_of(value: Any, depth: int = 5) -> Any:
+    """Return what can be written of the settings of a kernel or of another object, in the same order in every process.
+
+    Numbers, texts and arrays stand for themselves, functions for their names, and objects for their kind and attributes, down
+    to a depth that no kernel of kernels exceeds.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        return _plain(value).tolist()
+    if isinstance(value, Mapping):
+        return {str(key): settings_of(part, depth) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [settings_of(part, depth) for part in value]
+    if isinstance(value, partial):
+        return [settings_of(part, depth) for part in (value.func, value.args, value.keywords)]
+    if hasattr(value, "__qualname__"):
+        return value.__qualname__
+    kind = type(value).__qualname__
+    return [kind, settings_of(getattr(value, "__dict__", {}), depth - 1)] if depth else kind
 
 
 def _in_parts(value: Any) -> bool:

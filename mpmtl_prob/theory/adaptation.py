@@ -69,8 +69,17 @@ def convex_utility(
 def convex_steps(
     loss: Loss, penalties: Penalties, sizes: Sizes, *, epsilon: float, delta: float, num_features: int
 ) -> int:
-    """The fewest steps of Theorem 4.2: max(1, (n eps)^2 / (d (1 - alpha)^2 L), (Bbar eps / B)^2 / L, (n / m)^3 (...))."""
+    """The fewest steps of Theorem 4.2: max(1, (n eps)^2 / (d (1 - alpha)^2 L), (Bbar eps / B)^2 / L, (n / m)^3 (...)).
+
+    Raises:
+        ValueError: a number outside its range, or alpha = 1: no step then draws noise, and every further step makes the bound
+            smaller, so that no number of steps is enough.
+    """
     _check(epsilon, delta, num_features)
+    if sizes.source_weight == 1:
+        raise ValueError(
+            "sizes: expected a source weight alpha below 1, as steps are weighed against the noise on private records, got 1"
+        )
     m, n, L = sizes.public, sizes.private, np.log(1 / delta)
     wide = ((loss.bound + penalties.total) * epsilon / loss.bound) ** 2 / L
     first = (n * epsilon) ** 2 / (num_features * (1 - sizes.source_weight) ** 2 * L)
@@ -109,6 +118,9 @@ def optimal_rate(
 
     Arguments as of :func:`convex_utility`. Distances grow as n^3 and m^3 once a fixed share of the weights moves at all, and
     then no n is large enough.
+
+    Raises:
+        ValueError: a number outside its range, or alpha = 1, as of :func:`convex_steps`.
 
     Source: Bassily et al. (2023), Theorem 4.3.
     """

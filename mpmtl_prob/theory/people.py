@@ -4,8 +4,15 @@ They differ from what is achieved by factors of a thousand and more: what to rea
 Against all other people (Theorem 4.6, Lemma B.4) the printed constants are not proved, as the own term is missing from the
 sums (:mod:`mpmtl_prob.threat_models.scores`), nor are two powers; those here are. All need eps <= 1.
 
-The last line of the proof of Theorem 4.7 prints 11 where the line before it has 11^2, and Corollary 4.8 carries the 11 on.
-Here both have 11^2 = 121. A billboard's error alpha gives newcomers at most e^eps alpha + delta (Theorem 3.2), so that
+Theorem 4.7 is proved here with 121 / 16 in place of the 11 / 64 that is printed:
+
+- its last line prints 11 where the line before it has 11^2, and Corollary 4.8 carries the 11 on;
+- the variance of a score is bounded in the proof by E sum_j (p^'_j - p_j)^2 (x_j - p_j)^2 <= 4 E sum_j (p^'_j - p_j)^2.
+  As x is independent of p^' given p, E (x_j - p_j)^2 = 1 - p_j^2 <= 1 may take the place of the 4, so that the variance is at
+  most 4 d alpha, not 16 d alpha, and 8 eps t sqrt(alpha d) becomes 4 eps t sqrt(alpha d). The 1 / 16 that follows stands in
+  one line of the printed proof, and 1 / 64 in the next.
+
+A billboard's error alpha gives newcomers at most e^eps alpha + delta (Theorem 3.2), so that
 alpha >= e^-eps (bound of 4.7 - delta) >= bound of 4.7 / 6 where delta is at most half of that bound.
 
 Source: Aliakbarpour et al. (2024), Table 1, Theorems 4.6 to 4.8 and 5.9 to 5.11.
@@ -65,12 +72,12 @@ def lower_bounds(num_people: int, num_features: int, epsilon: float, delta: floa
         return small | {f"delta < 1 / ({share} t)": delta < 1 / (share * t)}
 
     apart = {"d >= t^2": d >= t**2}  # then all questions differ with probability 1/2 or more
-    many = {"d >= (2304 / 121) eps^2 t": d >= 16 * 144 / 121 * eps**2 * t}  # then delta is at most half of 4.7's bound
+    many = {"d >= (576 / 121) eps^2 t": d >= 4 * 144 / 121 * eps**2 * t}  # then delta is at most half of 4.7's bound
     some = {"d >= eps^2 t / 4": d >= eps**2 * t / 4}
     bounds = (
         ("mean", OTHERS, min(1 / 288, 1 / (4320 * eps**2 * t)), below(96) | apart),  # Theorem 4.6
-        ("mean", NEWCOMERS, min(1 / 576, 121 * d / (64 * 144**2 * (eps * t) ** 2)), below(96)),  # 4.7
-        ("mean", BILLBOARD, min(1 / 3456, 121 * d / (6 * 64 * 144**2 * (eps * t) ** 2)), below(1152) | many),  # 4.8
+        ("mean", NEWCOMERS, min(1 / 576, 121 * d / (16 * 144**2 * (eps * t) ** 2)), below(96)),  # 4.7
+        ("mean", BILLBOARD, min(1 / 3456, 121 * d / (6 * 16 * 144**2 * (eps * t) ** 2)), below(1152) | many),  # 4.8
         ("sign", OTHERS, min(1 / 342, 1 / (512 * eps * np.sqrt(t))), below(2) | apart),  # 5.9
         ("sign", NEWCOMERS, min(1 / 256, np.sqrt(d) / (256 * eps * t)), below(2)),  # 5.10
         ("sign", BILLBOARD, min(1 / 1024, np.sqrt(d) / (1536 * eps * t)), below(1024) | some),  # 5.11

@@ -117,6 +117,18 @@ class UtilityBound:
         ratio = self._confidence * np.log(self.num_features) / self.epsilon
         return float((self.clip * self.num_features * ratio) ** 2 if self.norm == "low rank" else ratio)
 
+    def enough_tasks(self, constant: float = 1.0) -> bool:
+        """Check Assumption 1: whether m is at least C times ``tasks_needed``, below which the rates say nothing.
+
+        Args:
+            constant: C > 0, which the papers only call sufficiently large. Fewer tasks than with C = 1 are too few by any
+                reading; more with C = 1 need not be enough.
+
+        Raises:
+            ValueError: an argument outside its range.
+        """
+        return self.num_tasks >= positive("constant", constant) * self.tasks_needed
+
     @property
     def best_growth(self) -> float:
         """The alpha, or with a strongly convex loss the Q, of the smallest rate: Theorems 6, 11 and 16."""

@@ -22,6 +22,7 @@ from scipy.special import betaln, expit, logit, logsumexp, ndtr, ndtri, xlog1py,
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import in_range, positive, whole
 from mpmtl_prob._util.hidden_arrays import HidesArrays
+from mpmtl_prob._util.tables import percent
 from mpmtl_prob.privacy.audit.found import Interval
 from mpmtl_prob.privacy.audit.views import View
 from mpmtl_prob.threat_models.means import NoisyMeans, against
@@ -201,10 +202,10 @@ class Participant:
     def __str__(self) -> str:
         who = "anybody" if self.view.owners is None else against(self.view)
         return (
-            f"Against {who}: assume an attacker who thought it {self.prior:.0%} likely that you took part. If they know your "
-            f"answers and the population's means, then after seeing this they typically find it {self.typical:.0%} likely "
-            f"(in one case of ten more than {self.tenth:.0%}). If they know all others' answers too, they do not get beyond "
-            f"{self.most:.0%}, except with a probability of {self.passed:.2g}."
+            f"Against {who}: assume an attacker who thought it {percent(self.prior)} likely that you took part. If they know "
+            f"your answers and the population's means, then after seeing this they typically find it {percent(self.typical)} "
+            f"likely (in one case of ten more than {percent(self.tenth)}). If they know all others' answers too, they do not "
+            f"get beyond {self.most:.0%}, except with a probability of {self.passed:.2g}."
         )
 
 

@@ -64,6 +64,8 @@ def test_nothing_is_charged_where_a_later_arm_would_be_refused():
             fit_arms(["adassp", "cnvx"], DATA.sources, DATA.target, epsilon=0.1, ledger=book, **ASKED | options)
     with pytest.raises(ValueError, match="arms: expected arms with a guarantee, got kmm"):
         fit_arms(["adassp", "kmm"], DATA.sources, DATA.target, epsilon=0.1, ledger=book, **ASKED)
+    with pytest.raises(ValueError, match="arms: expected every arm once, got cnvx more than once"):
+        fit_arms(["adassp", "cnvx", "cnvx"], DATA.sources, DATA.target, epsilon=0.1, ledger=book, **ASKED)
     with pytest.raises(ValueError, match="arms: expected one of 'source', 'moments'"):
         fit_arms(["adassp", "ncnvx"], DATA.sources, DATA.target, epsilon=0.1, ledger=book, **ASKED)
     assert book.charges() == []

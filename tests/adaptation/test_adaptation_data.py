@@ -1,12 +1,15 @@
 """Real pairs of domains: nothing of a private record bounds another, and files of another form are named."""
 
 import importlib.util
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from mpmtl_prob.adaptation import SourceOnly
+from mpmtl_prob.adaptation import data as modules
 from mpmtl_prob.adaptation.data import paper_files, real
 from mpmtl_prob.adaptation.data.domain import Domain
 
@@ -130,3 +133,12 @@ def test_a_file_that_is_not_there_or_of_another_form_is_named(tmp_path):
     (tmp_path / "wind.data").write_text("61 1 1 15.04\n")
     with pytest.raises(ValueError, match="path: expected year, month, day and the wind at 12 stations"):
         paper_files.wind(tmp_path / "wind.data")
+
+
+def test_modules_that_a_package_lists_are_there_at_once():
+    """Every listed module is an attribute in a process that has imported nothing else of the package."""
+    code = "import mpmtl_prob.adaptation.data as d; print([getattr(d, n).__name__ for n in d.__all__])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "mpmtl_prob.adaptation.data.tables" in done.stdout
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        modules.nothing  # noqa: B018

@@ -371,6 +371,12 @@ def test_bounds_say_how_little_they_say():
     assert void.total > 100
     many = bounds.convex_steps(LOSS, penalties, Sizes(300, 60), epsilon=1.0, delta=0.01, num_features=8)
     assert many == np.ceil(60**2 / (8 * 0.25 * np.log(100)))
+    for call, more in (
+        (bounds.convex_steps, {}),
+        (bounds.optimal_rate, {"private_distance": 0.0, "public_distance": 0.0}),
+    ):
+        with pytest.raises(ValueError, match="sizes: expected a source weight alpha below 1"):
+            call(LOSS, penalties, Sizes(300, 60, 1.0), epsilon=1.0, delta=0.01, num_features=8, **more)
     J = Smoothed(0.5, 0.1, 0.1, 40.0)
     value, best = bounds.stationarity(Logistic(), J, SIZES, epsilon=1.0, delta=0.01, steps=None, num_features=8)
     for steps in (best // 2, 2 * best):

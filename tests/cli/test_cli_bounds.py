@@ -24,6 +24,23 @@ def test_bounds_are_those_of_the_library(capsys):
     )["rows"]
     bound = UtilityBound(10**6, 10, 1.0, norm="group sparse")
     assert (row["noise M"], row["error"]) == pytest.approx((bound.noise(), bound.rate()))
+    asked = [
+        "bounds",
+        "utility",
+        "--tasks",
+        50,
+        "--features",
+        10,
+        "--epsilon",
+        1,
+        "--delta",
+        1e-3,
+        "--composition",
+        "plain",
+    ]
+    plain = said(capsys, *asked)
+    assert plain["rows"][0]["error"] == UtilityBound(50, 10, 1.0, 1e-3, composition="plain").rate()
+    assert plain["text"].endswith("There are fewer tasks than Assumption 1 needs at C = 1.")
     people = ["--people", 1000, "--features", 10**6, "--epsilon", 1, "--delta", 5e-7]
     rows = said(capsys, "bounds", "people", *people)["rows"]
     assert [row["at least"] for row in rows] == [bound.value for bound in lower_bounds(1000, 10**6, 1.0, 5e-7)]
@@ -70,6 +87,23 @@ def test_an_audit_finds_its_controls_and_nothing_else(capsys):
         (
             ["bounds", "people", "--epsilon", "1", "--people", "9", "--features", "3"],
             "--delta: expected a number with people",
+        ),
+        (
+            [
+                "bounds",
+                "odds",
+                "--people",
+                "9",
+                "--features",
+                "3",
+                "--epsilon",
+                "1",
+                "--delta",
+                ".01",
+                "--adjacency",
+                "replace",
+            ],
+            "--adjacency: expected it without --people, got 'replace'",
         ),
         (["audit", "noise", "--epsilon", "1", "--delta", ".1"], "--features: expected a number with noise, got none"),
         (["audit", "ledger"], "--ledger: expected a file that publish or release has charged, got None"),

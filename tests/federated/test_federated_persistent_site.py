@@ -281,6 +281,15 @@ def test_an_invitation_arrives_as_it_was_sent(trust):
     assert wire.read(wire.write(invitation)) == invitation
 
 
+@pytest.mark.parametrize("features", ["abc", {"a": 1}, [["a"], "b"], [None, "a"], 3])
+def test_an_invitation_names_its_features_in_a_list(features):
+    """A text would be read letter by letter, and a table by its keys."""
+    fields = json.loads(wire.write(federated.invite(1.0, OWNERS, ["a", "b", "c"])))
+    fields["terms"]["features"] = features
+    with pytest.raises(ValueError, match="expected one that this version wrote: features: expected a list of names"):
+        wire.read(json.dumps(fields).encode())
+
+
 def test_reference_values_travel_with_an_invitation():
     reference = mp.Reference({"age": (60, 15), 2: (0.5, 0.5)}, target=(7, 5), effects={"age": 0.05})
     invitation = federated.invite(1.0, OWNERS, ["age", 2, "intercept"], reference=reference)

@@ -140,6 +140,13 @@ def test_a_diagnosis_judges_the_draws_and_says_what_they_say(posteriors):
     assert str(posteriors[1.0].diagnose()) == str(diagnosis)  # the tree was a copy
 
 
+def test_a_summary_does_not_hide_a_coordinate_without_r_hat(posteriors):
+    tree = posteriors[1.0].to_arviz()
+    assert "largest r-hat nan" not in repr(SharedPosterior.from_tree(tree))
+    tree["posterior/spectrum"].values[..., 0] = 1.0
+    assert "largest r-hat nan" in repr(SharedPosterior.from_tree(tree))
+
+
 @pytest.fixture(scope="module")
 def some(data):
     """A few owners."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from numpyro.diagnostics import effective_sample_size
+from numpyro.infer import HMC, NUTS, init_to_value
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedPosterior, Until, first_look, shared_covariance
@@ -138,6 +139,25 @@ def test_a_first_look_sees_what_stands_clear_and_invents_nothing():
     nothing = first_look(mp.release(messages(20), 0.01, 0.01, unsafe_seed=0))
     assert nothing.visible == 0
     assert nothing.spectrum[0] < 0.7
+
+
+def test_the_mark_of_a_run_has_the_settings_of_its_kernel():
+    """Kernels with other settings draw other chains; the same ones, made anew, have the same mark."""
+    mark = lambda kernel: checkpoint.fingerprint({"kernel": checkpoint.settings_of(kernel)}, [np.arange(3.0)])
+    model = lambda: None
+    kernels = [
+        NUTS(model),
+        NUTS(model, target_accept_prob=0.9),
+        NUTS(model, dense_mass=True),
+        NUTS(model, step_size=0.1),
+        NUTS(model, init_strategy=init_to_value(values={"x": np.arange(2.0)})),
+        NUTS(model, init_strategy=init_to_value(values={"x": np.arange(2.0) + 1})),
+        HMC(model),
+    ]
+    marks = [mark(kernel) for kernel in kernels]
+    assert len(set(marks)) == len(kernels)
+    assert mark(NUTS(model, target_accept_prob=0.9)) == marks[1]
+    assert "0x" not in str(checkpoint.settings_of(kernels[0]))  # no address, which another process would not have
 
 
 def test_marks_of_two_checkpoints_say_nothing_of_each_other(tmp_path):

@@ -1,6 +1,7 @@
 """A guarantee at all eps at once: trade-off curves, groups, and odds of membership."""
 
 import itertools
+import re
 
 import matplotlib
 import numpy as np
@@ -260,6 +261,26 @@ def test_the_odds_are_said_in_words():
     assert out.membership_odds(0.01).cap == pytest.approx(np.e / (np.e + 99))
     with pytest.raises(ValueError, match="prior: expected a number in"):
         out.membership_odds(1.0)
+
+
+@pytest.mark.parametrize("epsilon", [3.0, 8.0, 15.0, 40.0, 800.0])
+def test_no_odds_are_more_than_a_hundred_percent(epsilon):
+    words = str(membership_odds((Gaussian(2, 0.02),), "replace", epsilon))
+    assert "100" not in words
+    if epsilon < 20:
+        assert float(re.search(r"and more than ([\d.]+)% with", words)[1]) == pytest.approx(
+            100 / (1 + np.exp(-epsilon)), rel=1e-3
+        )
+    else:
+        assert f"and more than e^{epsilon:g} times the odds before with a probability" in words
+
+
+@pytest.mark.parametrize("rates", [-0.1, 1.01, 5, np.nan, [0.1, 2.0]])
+def test_rates_of_false_alarms_are_from_0_to_1(rates):
+    curve = compute_profile((LAW,), "zero_out")
+    for power in (curve.power, curve.one_sided_power, curve.tradeoff, curve.for_group(2).power):
+        with pytest.raises(ValueError, match=r"rates from 0 to 1|one unit"):
+            power(rates)
 
 
 def test_a_curve_is_drawn():

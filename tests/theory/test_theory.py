@@ -23,6 +23,12 @@ def test_the_number_of_tasks_in_assumption_1():
     for norm in ("low rank", "group sparse"):
         needed = replace(bound, norm=norm).tasks_needed
         assert_allclose(replace(bound, norm=norm, num_tasks=round(needed)).noise(0.0), 1.0, rtol=0.05)
+        many = replace(bound, norm=norm, num_tasks=int(np.ceil(needed)))
+        assert many.enough_tasks()
+        assert not replace(many, num_tasks=many.num_tasks - 1).enough_tasks()
+        assert not many.enough_tasks(2.0)
+    with pytest.raises(ValueError, match="constant: expected a positive number"):
+        bound.enough_tasks(0.0)
 
 
 def minimiser(bound, low, high):

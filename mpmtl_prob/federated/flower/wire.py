@@ -51,9 +51,12 @@ def read(text: bytes) -> Invitation:
             None if partners is None else whole("partners", partners),
             whole("least", least),
         )
+        names = term_fields["features"]
+        if not isinstance(names, list) or not all(isinstance(name, str | int | float) for name in names):
+            raise TypeError(f"features: expected a list of names, got {type(names).__name__}")
         terms = Terms(
             laws, positive("epsilon", term_fields["epsilon"]), term_fields["adjacency"], term_fields["num_tasks"],
-            tuple(term_fields["features"]),
+            tuple(names),
             positive("lattice", term_fields["lattice"]), term_fields["message"], term_fields["scaling"],
             effects=EffectsLayout.from_dict(fields["effects"]) if "effects" in fields else None,
         )  # fmt: skip

@@ -25,7 +25,7 @@ from mpmtl_prob.models import penalised
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling import chains as loop
 from mpmtl_prob.sampling.chains import ChainStates, Draws
-from mpmtl_prob.sampling.checkpoint import fingerprint, read, write
+from mpmtl_prob.sampling.checkpoint import fingerprint, read, settings_of, write
 from mpmtl_prob.sampling.langevin import ProximalLangevin
 from mpmtl_prob.sampling.runs import Chunk, Interrupted, Sampling
 
@@ -129,7 +129,8 @@ def fit(
         "seed": seed,
     }
     double = {"x64": jax.config.jax_enable_x64}
-    mark = "" if checkpoint is None else fingerprint(settings | double, args)
+    own = {} if isinstance(kernel, str) else {"kernel": settings_of(kernel)}  # kernels by name have no settings
+    mark = "" if checkpoint is None else fingerprint(settings | double | own, args)
     if args != (data,):  # arguments of this library's models are converted to the sampler's precision once
         args = without_copies(args)
     run = _Run(

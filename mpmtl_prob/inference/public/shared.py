@@ -217,8 +217,10 @@ class SharedPosterior(PublicPosterior[Structure]):
         sites = ["log_phi"] if self._constant_spectrum else ["spectrum", "log_phi"]
         from arviz_stats import rhat  # imported here because it takes two seconds
 
-        worst = rhat(self._tree.children["posterior"].to_dataset()[sites])
-        largest = max(float(v.max()) for v in worst.data_vars.values())
+        with np.errstate(invalid="ignore", divide="ignore"):  # of a coordinate that never moves, which is told as nan
+            worst = rhat(self._tree.children["posterior"].to_dataset()[sites])
+        # a coordinate that is the same in all draws has no r-hat, and nan must not hide behind the others' numbers
+        largest = np.max([float(v.max(skipna=False)) for v in worst.data_vars.values()])
         sizes = self._tree.children["posterior"].sizes
         return (
             f"{sizes['chain']} chains of {sizes['draw']} draws, {self.seconds:.3g} s; largest r-hat {largest:.3f}, "

@@ -11,6 +11,7 @@ from scipy.special import expit, logit
 
 from mpmtl_prob._util.checks import in_range
 from mpmtl_prob._util.former import former_names
+from mpmtl_prob._util.tables import percent
 from mpmtl_prob.privacy.accounting import composition
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
 from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
@@ -83,10 +84,13 @@ class MembershipOdds:
 
     def __str__(self) -> str:
         unknown = Adjacency.of(self.adjacency).unknown
+        # a cap that no decimals tell from 1 is told by the odds
+        cap = percent(self.cap, 1) if self.cap < 1 - 1e-9 else f"e^{self.epsilon:.3g} times the odds before"
         return (
-            f"Assume an attacker who knows everything except {unknown}, and thought it {self.prior:.0%} likely that you are "
-            f"in it. If you are, then after seeing this they typically find it {self.typical:.0%} likely (in one case of ten "
-            f"more than {self.quantile(0.9):.0%}), and more than {self.cap:.1%} with a probability of about {self.above:.2g}."
+            f"Assume an attacker who knows everything except {unknown}, and thought it {percent(self.prior)} likely that you "
+            f"are in it. If you are, then after seeing this they typically find it {percent(self.typical)} likely (in one "
+            f"case of ten more than {percent(self.quantile(0.9))}), and more than {cap} with a probability of about "
+            f"{self.above:.2g}."
         )
 
 

@@ -110,12 +110,19 @@ class PrivacyProfile:
         """Return the largest power of any test that recognises the change, at given false-alarm rates.
 
         The bound holds whichever of the two data sets is the null hypothesis (Dong, Roth and Su 2022).
+
+        Raises:
+            ValueError: a rate outside [0, 1].
         """
         delta = self._quickly()
         return _power(delta, delta, false_alarms)
 
     def one_sided_power(self, false_alarms: ArrayLike) -> FloatArray:
-        """Return the largest power of tests for the data without the unit ("add"). Raises ValueError for a group."""
+        """Return the largest power of tests for the data without the unit ("add").
+
+        Raises:
+            ValueError: a group, or a false-alarm rate outside [0, 1].
+        """
         if self.group > 1:
             raise ValueError(
                 f"group: expected one unit, as a group's bound is the same in both directions, got {self.group}"
@@ -196,6 +203,8 @@ class PrivacyProfile:
 def _power(add: Callable[[float], float], remove: Callable[[float], float], false_alarms: ArrayLike) -> FloatArray:
     """Compute the largest power at false-alarm rates from delta(eps) in both directions."""
     a = np.asarray(false_alarms, dtype=np.float64)
+    if not ((a >= 0) & (a <= 1)).all():
+        raise ValueError("false_alarms: expected rates from 0 to 1, got others; give probabilities, not percentages")
     power = np.ones_like(a)
     for epsilon in _EPSILONS:
         power = np.minimum(power, np.exp(epsilon) * a + add(epsilon))
