@@ -379,7 +379,7 @@ def write_release(options: argparse.Namespace, release: Release) -> Path:
 def fit(options: argparse.Namespace) -> None:
     """Fit a hospital's own model, and write its results to a folder."""
     from mpmtl_prob import Release, desk
-    from mpmtl_prob.sampling.nuts import WARMUP
+    from mpmtl_prob.sampling.extent import WARMUP
 
     study = read_study(options, check_promise=False)  # the release of this file is there
     if there := [name for name in (MODEL, COEFFICIENTS, AVERAGES, PICTURE) if os.path.lexists(options.out / name)]:

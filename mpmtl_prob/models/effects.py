@@ -35,8 +35,9 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr, ndtri
 from jax.typing import ArrayLike
 
+from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob.models.effects_density import Law
 from mpmtl_prob.models.effects_release import (
-    ACCURACY,
     ACCURACY_SCALE,
     FLOOR,
     LARGEST_SHARE,
@@ -53,6 +54,7 @@ from mpmtl_prob.models.effects_release import (
     other_site,
     points_of,
 )
+
 
 class RandomEffects(NamedTuple):
     """Distribution of tasks' effects in common units, as the model samples it.
@@ -218,7 +220,9 @@ def _accuracy(release: EffectsRelease, d: int) -> Accuracy:
     logit = jnp.log(release.prior.determined) - jnp.log1p(-jnp.asarray(release.prior.determined))
     level = numpyro.sample("level", dist.Normal(logit, LOGIT_SD).expand([averages.shape[0]])) @ (averages > 0)
     if d > 1:
-        level = level + _half_normal("level_sd", ACCURACY_SCALE) * numpyro.sample("levels", dist.Normal(0, 1).expand([d]))
+        level = level + _half_normal("level_sd", ACCURACY_SCALE) * numpyro.sample(
+            "levels", dist.Normal(0, 1).expand([d])
+        )
     level = numpyro.deterministic("determined", level)
     uncertain = release.prior.errors * (1 - jax.nn.sigmoid(level).mean())
     errors = jnp.exp(uncertain * numpyro.sample("errors_site", dist.Normal(0, 1)))
@@ -275,6 +279,18 @@ def log_likelihood(
     root = jnp.linalg.cholesky(joint)
     residual = solve_triangular(root, jnp.diag(observed - expected), lower=True)
     return off_diagonal - 0.5 * residual @ residual - jnp.log(jnp.diag(root)).sum()
+
+
+@jax.jit
+def log_likelihoods_given_covariates(release: EffectsRelease, law: Law, slopes: FloatArray) -> Array:
+    """Return the log likelihoods of draws of mu, Omega, accuracy and slopes, (S,)."""
+
+    def of_draw(draw: tuple[Law, Array]) -> Array:
+        (mu, Omega, *accuracy), of_slopes = draw
+        return log_likelihood(release, mu, Omega, Accuracy(*accuracy), of_slopes)
+
+    out: Array = jax.lax.map(of_draw, (law, slopes))
+    return out
 
 
 def _weights(release: EffectsRelease) -> Array:

@@ -154,7 +154,9 @@ class EffectsDensity:
         bar["diagonal"] = on_diagonal * c / (np.sqrt(2) * size) - x["diagonal"]
         bar["below"] = c * below_bar - x["below"]
         c_bar = (below_bar * x["below"]).sum(axis=1)
-        c_bar += (on_diagonal * (x["diagonal"] / (np.sqrt(2) * size) - (1 - exponent) * c * steps / size**2)).sum(axis=1)
+        c_bar += (on_diagonal * (x["diagonal"] / (np.sqrt(2) * size) - (1 - exponent) * c * steps / size**2)).sum(
+            axis=1
+        )
         bar["unevenness"] = c_bar * c[:, 0] * (1 - uneven) - (x["unevenness"] - correlation) / LOGIT_SD**2
         # T_bar is multiplied by the lower triangle L alone, so that its upper triangle does not matter
         tau_bar = (T_bar * L).sum(axis=2)

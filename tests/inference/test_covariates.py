@@ -19,8 +19,8 @@ from mpmtl_prob.data.covariates import Covariates, grouped
 from mpmtl_prob.federated import invite
 from mpmtl_prob.inference import EffectsPrior, SharedEffects, observed_effects, shared_effects, task_posteriors
 from mpmtl_prob.inference.owner.effects import _Public
-from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.owner.posteriors import SharedPosterior, _check_shared
+from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.inference.public.effects import _ACCEPTANCE
 from mpmtl_prob.inference.public.effects_draws import start_of
 from mpmtl_prob.models import effects as model

@@ -17,7 +17,7 @@ import mpmtl_prob as mp
 from mpmtl_prob import Reference
 from mpmtl_prob.inference import EffectsPrior, SharedEffects, Until, observed_effects, shared_effects
 from mpmtl_prob.inference.owner.effects import _Public
-from mpmtl_prob.inference.owner.leave_one_out import as_sent
+from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.inference.public.effects import _ACCEPTANCE
 from mpmtl_prob.inference.public.effects_draws import start_of
 from mpmtl_prob.models import effects as model

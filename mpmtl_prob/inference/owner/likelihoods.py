@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from mpmtl_prob._util import protocols
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob._util.former import accept_former_methods, former_names
 from mpmtl_prob.data.gram import unit
@@ -28,7 +28,6 @@ from mpmtl_prob.data.prediction import (
 )
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.models import task as model
-from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.single_task import conjugate, intercepts, laplace, student
 from mpmtl_prob.single_task.families import (
     BERNOULLI,

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob.data.units import Units
-from mpmtl_prob.models.effects import ACCURACY, MAX_RANK, EffectsRelease, other_site
-from mpmtl_prob.sampling.chains import Draws
+from mpmtl_prob.models.effects_release import ACCURACY, MAX_RANK, EffectsRelease, other_site
 
 #: Sites that are stored.
 STORED = (

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.checks import as_float_array, one_of
 from mpmtl_prob._util.files import holding, read_tree
 from mpmtl_prob._util.former import FormerName, former_arguments
@@ -27,10 +27,10 @@ from mpmtl_prob.inference.public.moment_estimate import first_look
 from mpmtl_prob.inference.public.posterior import NO_AVERAGES, Chains, PublicPosterior, check_sampling, refused_names
 from mpmtl_prob.inference.public.structures import Full, Structure, structure_of
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
-from mpmtl_prob.sampling.nuts import WARMUP, kernel
-from mpmtl_prob.sampling.runs import Sampling, Until
+from mpmtl_prob.sampling.extent import WARMUP, Until
+from mpmtl_prob.sampling.nuts import kernel
+from mpmtl_prob.sampling.runs import Sampling
 
 if TYPE_CHECKING:
     import xarray as xr
