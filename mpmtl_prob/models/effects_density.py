@@ -10,7 +10,9 @@ derivative of the log density (reverse mode), of symmetric matrices as if all th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +36,7 @@ from mpmtl_prob.models.effects_release import (
 #: Weights of the nodes, in front of matrices (B, nodes, D, D).
 _W = WEIGHTS[:, None, None]
 #: Points that are computed together; more do not fit a processor's cache.
-BATCH = 32
+BATCH = 64
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
 
@@ -71,8 +73,10 @@ class EffectsDensity:
             points: unconstrained numbers of all sites.
             gradient: compute gradients; otherwise they are None.
         """
-        batches = [self._of_batch(points[i : i + BATCH], gradient) for i in range(0, len(points), BATCH)]
-        energies, gradients, sites = zip(*batches, strict=True)
+        batches = [points[i : i + BATCH] for i in range(0, len(points), BATCH)]
+        with ThreadPoolExecutor(min(len(batches), os.cpu_count() or 1)) as pool:
+            computed = list(pool.map(lambda batch: self._of_batch(batch, gradient), batches))
+        energies, gradients, sites = zip(*computed, strict=True)
         joined = {name: np.concatenate([part[name] for part in sites]) for name in sites[0]}
         return np.concatenate(energies), np.concatenate(gradients) if gradient else None, joined
 
@@ -85,8 +89,8 @@ class EffectsDensity:
         # the size tau of every group of effects
         soft = np.logaddexp(0.0, x["size"])
         log_tau = np.log(prior.spread) + np.log(soft) - np.log(np.log(2.0))
-        factor = np.log(prior.spread_factor)
-        log_prior_tau = _log_normal(log_tau, np.log(prior.spread), factor)
+        log_spread_factor = np.log(prior.spread_factor)
+        log_prior_tau = _log_normal(log_tau, np.log(prior.spread), log_spread_factor)
         log_joint = log_prior_tau - (np.logaddexp(0.0, -x["size"]) + np.log(soft)).sum(axis=1)
         root = np.sqrt(self._averages.max(axis=0))
         size_of_group = np.exp(log_tau)
@@ -160,7 +164,9 @@ class EffectsDensity:
         bar["unevenness"] = c_bar * c[:, 0] * (1 - uneven) - (x["unevenness"] - correlation) / LOGIT_SD**2
         # T_bar is multiplied by the lower triangle L alone, so that its upper triangle does not matter
         tau_bar = (T_bar * L).sum(axis=2)
-        log_tau_bar = (tau_bar * root) @ member.T * size_of_group - (log_tau - np.log(prior.spread)) / factor**2
+        log_tau_bar = (tau_bar * root) @ member.T * size_of_group - (
+            log_tau - np.log(prior.spread)
+        ) / log_spread_factor**2
         bar["size"] = (log_tau_bar - 1) * expit(x["size"]) / soft + expit(-x["size"])
         energy_gradient = np.empty_like(points)
         for name, part in self._by_name(energy_gradient).items():
@@ -249,7 +255,7 @@ def _likelihood(release: EffectsRelease, law: Law, gradient: bool) -> tuple[Floa
     joint = _averaged(mixed - crossed - crossed.swapaxes(2, 3) + (total + 1) * products)
     joint = m * (joint - sizes[:, :, None] * sizes[:, None]) + (2 * noise + FLOOR * m) * np.eye(D)
     factor = _cholesky(joint)
-    inverse_factor = _inverse(factor)
+    inverse_factor = np.linalg.inv(factor)
     residual = inverse_factor @ np.einsum("bii->bi", difference)[..., None]
     log_root = np.log(np.einsum("bii->bi", factor)).sum(axis=1)
     likelihood = off_diagonal - 0.5 * (residual[..., 0] ** 2).sum(axis=1) - log_root
@@ -402,17 +408,12 @@ def _one_cholesky(matrix: FloatArray) -> FloatArray:
         return np.full_like(matrix, np.nan)
 
 
-def _inverse(factor: FloatArray) -> FloatArray:
-    """Return the inverses of triangular matrices."""
-    return np.linalg.inv(factor)
-
-
 def _cholesky_bar(R: FloatArray, R_bar: FloatArray) -> FloatArray:
     """Return the derivative in a symmetric matrix from that in its factor of Cholesky R.
 
     Source: Murray (2016), arXiv:1602.07527, equation 10.
     """
-    inverse = _inverse(R)
+    inverse = np.linalg.inv(R)
     inner = np.tril(R.swapaxes(-1, -2) @ R_bar)
     np.einsum("...ii->...i", inner)[...] *= 0.5
     out = inverse.swapaxes(-1, -2) @ inner @ inverse
