@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -285,7 +285,7 @@ def log_likelihood(
 def log_likelihoods_given_covariates(release: EffectsRelease, law: Law, slopes: FloatArray) -> Array:
     """Return the log likelihoods of draws of mu, Omega, accuracy and slopes, (S,)."""
 
-    def of_draw(draw: tuple[Law, Array]) -> Array:
+    def of_draw(draw: tuple[Any, Array]) -> Array:
         (mu, Omega, *accuracy), of_slopes = draw
         return log_likelihood(release, mu, Omega, Accuracy(*accuracy), of_slopes)
 

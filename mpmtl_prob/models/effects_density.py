@@ -61,8 +61,6 @@ class EffectsDensity:
         self.start = np.concatenate([np.ravel(value) for value in start.values()]).astype(np.float64)
         self._shapes = {name: np.shape(value) for name, value in start.items()}
         self._release = release
-        self._averages = np.asarray(release.averages, dtype=np.float64)
-        self._member = (self._averages > 0).astype(np.float64)
 
     def __call__(
         self, points: FloatArray, *, gradient: bool = True
@@ -83,91 +81,30 @@ class EffectsDensity:
     def _of_batch(
         self, points: FloatArray, gradient: bool
     ) -> tuple[FloatArray, FloatArray | None, dict[str, FloatArray]]:
-        prior, member = self._release.prior, self._member
         x = self._by_name(points)
-        d = member.shape[1]
-        # the size tau of every group of effects
-        soft = np.logaddexp(0.0, x["size"])
-        log_tau = np.log(prior.spread) + np.log(soft) - np.log(np.log(2.0))
-        log_spread_factor = np.log(prior.spread_factor)
-        log_prior_tau = _log_normal(log_tau, np.log(prior.spread), log_spread_factor)
-        log_joint = log_prior_tau - (np.logaddexp(0.0, -x["size"]) + np.log(soft)).sum(axis=1)
-        root = np.sqrt(self._averages.max(axis=0))
-        size_of_group = np.exp(log_tau)
-        tau = size_of_group @ member * root
-        # the shape of Omega, by the factor of Bartlett
-        correlation = np.log(prior.correlation) - np.log1p(-prior.correlation)
-        most = np.sqrt(LARGEST_SHARE / (d - 1))
-        uneven = expit(x["unevenness"])
-        c = (most * uneven)[:, None]
-        steps = np.arange(d)
-        size = np.sqrt(1 - c**2 * steps)
-        exponent = c * x["diagonal"] / (np.sqrt(2) * size)
-        rows, columns = np.tril_indices(d, -1)
-        L = np.zeros((len(points), d, d))
-        L[:, steps, steps] = size * np.exp(exponent)
-        L[:, rows, columns] = c * x["below"]
-        T = tau[:, :, None] * L
-        Omega = T @ T.swapaxes(1, 2)
-        log_joint += _log_normal(x["unevenness"], correlation, LOGIT_SD)
-        log_joint += _log_normal(x["diagonal"]) + _log_normal(x["below"])
-        # how far rows determine effects
-        determined = np.log(prior.determined) - np.log1p(-prior.determined)
-        level_sd, level_sd_slope = _half_normal(x["level_sd_site"])
-        spread, spread_slope = _half_normal(x["determined_spread_site"])
-        level = x["level"] @ member + level_sd[:, None] * x["levels"]
-        p = expit(level)
-        uncertain = prior.errors * (1 - p.mean(axis=1))
-        errors = np.exp(uncertain * x["errors_site"])
-        log_joint += _log_normal(x["level"], determined, LOGIT_SD) + _log_normal(x["levels"])
-        log_joint += sum(_log_normal(x[name]) for name in ("level_sd_site", "determined_spread_site", "errors_site"))
-        # average effects
+        spread = _Spread(self._release, x)
+        accuracy = _Accuracies(self._release, x)
+        p = accuracy.p
         mu = (self._release.start + self._release.start_scale * x["mu_away"]) / p
-        log_prior_mu, mu_bar = _log_prior_of_average(mu, prior.average)
-        log_joint += log_prior_mu - np.log(p).sum(axis=1)
-        law = Law(mu, Omega, level, spread, errors)
+        log_prior_mu, mu_bar = _log_prior_of_average(mu, self._release.prior.average)
+        law = Law(mu, spread.Omega, accuracy.level, accuracy.spread, accuracy.errors)
         likelihood, law_bar = _likelihood(self._release, law, gradient)
-        log_joint += likelihood
+        log_joint = spread.log_prior + accuracy.log_prior + log_prior_mu - np.log(p).sum(axis=1) + likelihood
         sites = {
             "mu": mu,
-            "Omega": Omega,
-            "determined": level,
-            "determined_spread": spread,
-            "errors": errors,
+            "Omega": spread.Omega,
+            "determined": accuracy.level,
+            "determined_spread": accuracy.spread,
+            "errors": accuracy.errors,
             "log_prior_mu": log_prior_mu,
-            "log_prior_tau": log_prior_tau,
+            "log_prior_tau": spread.log_prior_tau,
             "log_likelihood": likelihood,
         }
         if law_bar is None:
             return -log_joint, None, sites
-        bar: dict[str, FloatArray] = {}
         mu_bar = mu_bar + law_bar.mu
-        bar["mu_away"] = mu_bar * self._release.start_scale / p
-        log_errors_bar = law_bar.errors * errors
-        bar["errors_site"] = log_errors_bar * uncertain - x["errors_site"]
-        p_bar = -(mu_bar * mu + 1) / p - (log_errors_bar * x["errors_site"] * prior.errors / d)[:, None]
-        level_bar = law_bar.level + p_bar * p * (1 - p)
-        bar["level"] = level_bar @ member.T - (x["level"] - determined) / LOGIT_SD**2
-        bar["levels"] = level_bar * level_sd[:, None] - x["levels"]
-        bar["level_sd_site"] = (level_bar * x["levels"]).sum(axis=1) * level_sd_slope - x["level_sd_site"]
-        bar["determined_spread_site"] = law_bar.spread * spread_slope - x["determined_spread_site"]
-        T_bar = 2 * law_bar.Omega @ T
-        L_bar = T_bar * tau[:, :, None]
-        on_diagonal = L_bar[:, steps, steps] * L[:, steps, steps]
-        below_bar = L_bar[:, rows, columns]
-        bar["diagonal"] = on_diagonal * c / (np.sqrt(2) * size) - x["diagonal"]
-        bar["below"] = c * below_bar - x["below"]
-        c_bar = (below_bar * x["below"]).sum(axis=1)
-        c_bar += (on_diagonal * (x["diagonal"] / (np.sqrt(2) * size) - (1 - exponent) * c * steps / size**2)).sum(
-            axis=1
-        )
-        bar["unevenness"] = c_bar * c[:, 0] * (1 - uneven) - (x["unevenness"] - correlation) / LOGIT_SD**2
-        # T_bar is multiplied by the lower triangle L alone, so that its upper triangle does not matter
-        tau_bar = (T_bar * L).sum(axis=2)
-        log_tau_bar = (tau_bar * root) @ member.T * size_of_group - (
-            log_tau - np.log(prior.spread)
-        ) / log_spread_factor**2
-        bar["size"] = (log_tau_bar - 1) * expit(x["size"]) / soft + expit(-x["size"])
+        bar = {"mu_away": mu_bar * self._release.start_scale / p}
+        bar |= spread.derivatives(law_bar.Omega) | accuracy.derivatives(law_bar, -(mu_bar * mu + 1) / p)
         energy_gradient = np.empty_like(points)
         for name, part in self._by_name(energy_gradient).items():
             part[...] = -bar[name]
@@ -192,128 +129,263 @@ def log_likelihoods(release: EffectsRelease, law: Law) -> FloatArray:
     return np.concatenate(parts)
 
 
+class _Spread:
+    """Omega (B, d, d), from the size tau of every group of effects and the factor of Bartlett."""
+
+    def __init__(self, release: EffectsRelease, x: dict[str, FloatArray]) -> None:
+        self._x, self._prior = x, release.prior
+        averages = np.asarray(release.averages, dtype=np.float64)
+        self._member, self._root = (averages > 0).astype(np.float64), np.sqrt(averages.max(axis=0))
+        d = averages.shape[1]
+        self._soft = np.logaddexp(0.0, x["size"])
+        self._log_tau = np.log(self._prior.spread) + np.log(self._soft) - np.log(np.log(2.0))
+        self._log_factor = np.log(self._prior.spread_factor)
+        self._tau = np.exp(self._log_tau) @ self._member * self._root
+        most = np.sqrt(LARGEST_SHARE / (d - 1))
+        self._uneven = expit(x["unevenness"])
+        self._c = (most * self._uneven)[:, None]
+        self._steps = np.arange(d)
+        self._size = np.sqrt(1 - self._c**2 * self._steps)
+        self._per_diagonal = self._c / (np.sqrt(2) * self._size)
+        self._below = np.tril_indices(d, -1)
+        self._L = np.zeros((len(self._c), d, d))
+        self._L[:, self._steps, self._steps] = self._size * np.exp(self._per_diagonal * x["diagonal"])
+        self._L[:, *self._below] = self._c * x["below"]
+        self._T = self._tau[:, :, None] * self._L
+        self.Omega = self._T @ self._T.swapaxes(1, 2)
+        self._logit = _logit(self._prior.correlation)
+        #: Log density of tau, (B,); and that of all sites.
+        self.log_prior_tau = _log_normal(self._log_tau, np.log(self._prior.spread), self._log_factor)
+        self.log_prior = self.log_prior_tau - (np.logaddexp(0.0, -x["size"]) + np.log(self._soft)).sum(axis=1)
+        self.log_prior += _log_normal(x["unevenness"], self._logit, LOGIT_SD)
+        self.log_prior += _log_normal(x["diagonal"]) + _log_normal(x["below"])
+
+    def derivatives(self, Omega_bar: FloatArray) -> dict[str, FloatArray]:
+        """Return the derivatives in the sites."""
+        x, c, size = self._x, self._c, self._size
+        # L is lower triangular, so that the upper triangle of the derivative in T does not matter
+        T_bar = 2 * Omega_bar @ self._T
+        L_bar = T_bar * self._tau[:, :, None]
+        on_diagonal = L_bar[:, self._steps, self._steps] * self._L[:, self._steps, self._steps]
+        below_bar = L_bar[:, *self._below]
+        exponent = self._per_diagonal * x["diagonal"]
+        through_size = (1 - exponent) * c * self._steps / size**2
+        c_bar = (below_bar * x["below"]).sum(axis=1)
+        c_bar += (on_diagonal * (x["diagonal"] / (np.sqrt(2) * size) - through_size)).sum(axis=1)
+        tau_bar = (T_bar * self._L).sum(axis=2)
+        log_tau_bar = (tau_bar * self._root) @ self._member.T * np.exp(self._log_tau)
+        log_tau_bar -= (self._log_tau - np.log(self._prior.spread)) / self._log_factor**2
+        return {
+            "size": (log_tau_bar - 1) * expit(x["size"]) / self._soft + expit(-x["size"]),
+            "unevenness": c_bar * c[:, 0] * (1 - self._uneven) - (x["unevenness"] - self._logit) / LOGIT_SD**2,
+            "diagonal": on_diagonal * self._per_diagonal - x["diagonal"],
+            "below": c * below_bar - x["below"],
+        }
+
+
+class _Accuracies:
+    """Accuracy of estimates: ``level`` (B, d), its sigmoid p, ``spread`` (B,) and ``errors`` (B,)."""
+
+    def __init__(self, release: EffectsRelease, x: dict[str, FloatArray]) -> None:
+        self._x, self._prior = x, release.prior
+        self._member = (np.asarray(release.averages) > 0).astype(np.float64)
+        self._logit = _logit(self._prior.determined)
+        self._level_sd, self._level_sd_slope = _half_normal(x["level_sd_site"])
+        self.spread, self._spread_slope = _half_normal(x["determined_spread_site"])
+        self.level = x["level"] @ self._member + self._level_sd[:, None] * x["levels"]
+        self.p = expit(self.level)
+        self._uncertain = self._prior.errors * (1 - self.p.mean(axis=1))
+        self.errors = np.exp(self._uncertain * x["errors_site"])
+        self.log_prior = _log_normal(x["level"], self._logit, LOGIT_SD) + _log_normal(x["levels"])
+        for name in ("level_sd_site", "determined_spread_site", "errors_site"):
+            self.log_prior += _log_normal(x[name])
+
+    def derivatives(self, bar: Law, p_bar: FloatArray) -> dict[str, FloatArray]:
+        """Return the derivatives in the sites, from those in the law and in p."""
+        x, p = self._x, self.p
+        log_errors_bar = bar.errors * self.errors
+        p_bar = p_bar - (log_errors_bar * x["errors_site"] * self._prior.errors / p.shape[1])[:, None]
+        level_bar = bar.level + p_bar * p * (1 - p)
+        return {
+            "level": level_bar @ self._member.T - (x["level"] - self._logit) / LOGIT_SD**2,
+            "levels": level_bar * self._level_sd[:, None] - x["levels"],
+            "level_sd_site": (level_bar * x["levels"]).sum(axis=1) * self._level_sd_slope - x["level_sd_site"],
+            "determined_spread_site": bar.spread * self._spread_slope - x["determined_spread_site"],
+            "errors_site": log_errors_bar * self._uncertain - x["errors_site"],
+        }
+
+
 def _likelihood(release: EffectsRelease, law: Law, gradient: bool) -> tuple[FloatArray, Law | None]:
     """Return log likelihoods (B,) and their derivatives: :func:`mpmtl_prob.models.effects.log_likelihood`."""
-    m, noise, g, k = (
-        float(np.asarray(value))
-        for value in (release.num_tasks, release.noise_variance, release.effect_size, release.determined_size)
-    )
-    v, averages, mu, Omega = np.asarray(release.prior_variance), np.asarray(release.averages), law.mu, law.Omega
-    number, d = mu.shape
-    nodes, D = len(NODES), d + len(averages) + 1
-    # means of u, and covariances of its first d entries
-    p = expit(law.level[:, None] + law.spread[:, None, None] * NODES[:, None])
-    C = np.ones((number, nodes, D))
-    C[..., :d] = g * p * mu[:, None]
-    C[..., d:-1] = k * p @ averages.T
-    pairs = p[..., None] * p[..., None, :]
-    binomial = v * p * (1 - p)
-    V = pairs * Omega[:, None]
-    diagonal = np.einsum("bnii->bni", V)
-    diagonal += law.errors[:, None, None] * binomial + 1e-9
-    V *= g**2
-    # E[u u' / |u|^2]
-    R = _cholesky(V)
-    points = points_of(d)
-    u = np.empty((number, nodes, len(points), D))
-    np.matmul(points, R.swapaxes(2, 3), out=u[..., :d])
-    u[..., :d] += C[:, :, None, :d]
-    u[..., d:] = C[:, :, None, d:]
-    u = u.reshape(number, -1, D)
-    weight = np.repeat(WEIGHTS / len(points), len(points))
-    share = weight / np.einsum("bkd,bkd->bk", u, u)
-    mean = (u * share[..., None]).swapaxes(1, 2) @ u
+    m, noise = float(np.asarray(release.num_tasks)), float(np.asarray(release.noise_variance))
+    messages = _Messages(release, law)
+    products = _Products(messages.C, messages.V)
+    length = messages.length
     # from here on u is divided by its root mean square length at every node
-    length = np.sqrt((C**2).sum(axis=2) + np.trace(V, axis1=2, axis2=3))
-    Cu, Vu = C / length[..., None], V / (length**2)[..., None, None]
-    basis = _Basis(Cu, Vu)
-    Q = basis.Q[:, None]
-    Qd = Q[:, :, :d]
-    surplus = np.asarray(release.sigma) - m * mean
-    difference = basis.Q.swapaxes(1, 2) @ surplus @ basis.Q
-    VQ = Vu @ Qd
-    c = Qd.swapaxes(2, 3) @ VQ
-    b = Cu @ basis.Q
-    outer = b[..., None] * b[..., None, :]
-    second = outer + c
-    square = np.einsum("bnii->bni", second)
-    mixed = 2 * c * (c + 2 * outer)
-    products = square[..., None] * square[..., None, :]
-    beta = (b**2).sum(axis=2)[..., None, None]
-    along = 2 * (second @ second - beta * outer)
-    on_along = np.einsum("bnii->bni", along)
-    total = on_along.sum(axis=2)[..., None, None]
-    average = _averaged(second)
-    sizes = np.einsum("bii->bi", average)
-    squares_of_second = second**2
-    variance = _averaged(products + mixed - 2 * second * along + total * squares_of_second) - average**2
-    entries = m * np.maximum(variance, SMALLEST_VARIANCE) + noise
-    ratio = difference**2 / entries
-    below = 0.5 * (1 - np.eye(D))  # half of both triangles
-    off_diagonal = -0.5 * (below * (ratio + np.log(entries))).sum(axis=(1, 2))
-    crossed = square[..., None] * on_along[..., None, :]
-    joint = _averaged(mixed - crossed - crossed.swapaxes(2, 3) + (total + 1) * products)
-    joint = m * (joint - sizes[:, :, None] * sizes[:, None]) + (2 * noise + FLOOR * m) * np.eye(D)
-    factor = _cholesky(joint)
-    inverse_factor = np.linalg.inv(factor)
-    residual = inverse_factor @ np.einsum("bii->bi", difference)[..., None]
-    log_root = np.log(np.einsum("bii->bi", factor)).sum(axis=1)
-    likelihood = off_diagonal - 0.5 * (residual[..., 0] ** 2).sum(axis=1) - log_root
+    C, V = messages.C / length[..., None], messages.V / (length**2)[..., None, None]
+    basis = _Basis(C, V)
+    entries = _Entries(basis.Q, C, V)
+    surplus = np.asarray(release.sigma) - m * products.mean
+    fit = _Fit(m, noise, basis.Q.swapaxes(1, 2) @ surplus @ basis.Q, entries)
     if not gradient:
-        return likelihood, None
-    inverse_factor_t = inverse_factor.swapaxes(1, 2)
-    scaled = inverse_factor_t @ residual
-    joint_bar = (0.5 * m) * (scaled @ scaled.swapaxes(1, 2) - inverse_factor_t @ inverse_factor)
-    variance_bar = (0.5 * m) * below * (variance > SMALLEST_VARIANCE) * (ratio - 1) / entries
-    difference_bar = -below * difference / entries
-    np.einsum("bii->bi", difference_bar)[...] = -scaled[..., 0]
-    sizes_bar = -2 * (joint_bar @ sizes[..., None])[..., 0]
-    average_bar = -2 * variance_bar * average
-    np.einsum("bii->bi", average_bar)[...] += sizes_bar
-    Jn, Vn = joint_bar[:, None], variance_bar[:, None]
-    mixed_bar = Vn + Jn
-    along_bar = -2 * Vn * second
-    total_bar = (Vn * squares_of_second + Jn * products).sum(axis=(2, 3))
-    square_bar = 2 * ((mixed_bar + total * Jn) @ square[..., None] - Jn @ on_along[..., None])[..., 0]
-    np.einsum("bnii->bni", along_bar)[...] += total_bar[..., None] - 2 * (Jn @ square[..., None])[..., 0]
-    second_bar = 2 * Vn * (total * second - along) + average_bar[:, None]
-    turned = along_bar @ second
-    second_bar += 2 * (turned + turned.swapaxes(2, 3))
-    np.einsum("bnii->bni", second_bar)[...] += square_bar
-    outer_bar = _W * (second_bar + 4 * mixed_bar * c - 2 * beta * along_bar)
-    c_bar = _W * (second_bar + 4 * mixed_bar * second)
-    beta_bar = -2 * _W[:, 0] * (along_bar * outer).sum(axis=(2, 3))[..., None]
-    b_bar = 2 * ((outer_bar @ b[..., None])[..., 0] + beta_bar * b)
-    Cu_bar = b_bar @ basis.Q.swapaxes(1, 2)
-    Vu_bar = Qd @ c_bar @ Qd.swapaxes(2, 3)
+        return fit.log_likelihood, None
+    difference_bar, joint_bar, variance_bar = fit.derivatives()
+    Q_bar, C_bar, V_bar = entries.derivatives(joint_bar, variance_bar)
     surplus_bar = basis.Q @ difference_bar
-    Q_bar = 2 * surplus @ surplus_bar + Cu.swapaxes(1, 2) @ b_bar
-    Q_bar[:, :d] += 2 * (VQ @ c_bar).sum(axis=1)
-    basis.add_derivatives(Q_bar, Cu_bar, Vu_bar)
-    mean_bar = -m * surplus_bar @ basis.Q.swapaxes(1, 2)
-    length_bar = -((Cu_bar * Cu).sum(axis=2) + 2 * (Vu_bar * Vu).sum(axis=(2, 3)))
-    C_bar = (Cu_bar + length_bar[..., None] * Cu) / length[..., None]
-    V_bar = Vu_bar
+    Q_bar += 2 * surplus @ surplus_bar
+    basis.add_derivatives(Q_bar, C_bar, V_bar)
+    length_bar = -((C_bar * C).sum(axis=2) + 2 * (V_bar * V).sum(axis=(2, 3)))
+    C_bar = (C_bar + length_bar[..., None] * C) / length[..., None]
     np.einsum("bnii->bni", V_bar)[...] += 0.5 * length_bar[..., None]
     V_bar /= (length**2)[..., None, None]
-    u_bar = u @ mean_bar
-    u_bar -= (share / weight * np.einsum("bkd,bkd->bk", u, u_bar))[..., None] * u
-    u_bar *= 2 * share[..., None]
-    u_bar = u_bar.reshape(number, nodes, -1, D)
-    C_bar += u_bar.sum(axis=2)
-    V_bar += _cholesky_bar(R, u_bar[..., :d].swapaxes(2, 3) @ points)
-    V_bar *= g**2
-    on_V = np.einsum("bnii->bni", V_bar)
-    p_bar = 2 * ((V_bar * Omega[:, None]) @ p[..., None])[..., 0] + g * mu[:, None] * C_bar[..., :d]
-    p_bar += k * C_bar[..., d:-1] @ averages + on_V * law.errors[:, None, None] * v * (1 - 2 * p)
-    logit_bar = p_bar * p * (1 - p)
-    return likelihood, Law(
-        mu=g * (p * C_bar[..., :d]).sum(axis=1),
-        Omega=(V_bar * pairs).sum(axis=1),
-        level=logit_bar.sum(axis=1),
-        spread=(logit_bar.sum(axis=2) @ NODES),
-        errors=(on_V * binomial).sum(axis=(1, 2)),
-    )
+    products.add_derivatives(-m * surplus_bar @ basis.Q.swapaxes(1, 2), C_bar, V_bar)
+    return fit.log_likelihood, messages.derivatives(C_bar, V_bar)
+
+
+class _Messages:
+    """Means of u, C (B, nodes, D), and covariances of its first d entries, V (B, nodes, d, d)."""
+
+    def __init__(self, release: EffectsRelease, law: Law) -> None:
+        self._law = law
+        self._g, self._k = float(np.asarray(release.effect_size)), float(np.asarray(release.determined_size))
+        self._v, self._averages = np.asarray(release.prior_variance), np.asarray(release.averages)
+        d = law.mu.shape[1]
+        self._p = p = expit(law.level[:, None] + law.spread[:, None, None] * NODES[:, None])
+        self.C = np.ones((len(p), len(NODES), d + len(self._averages) + 1))
+        self.C[..., :d] = self._g * p * law.mu[:, None]
+        self.C[..., d:-1] = self._k * p @ self._averages.T
+        self._pairs = p[..., None] * p[..., None, :]
+        self._binomial = self._v * p * (1 - p)
+        self.V = self._pairs * law.Omega[:, None]
+        np.einsum("bnii->bni", self.V)[...] += law.errors[:, None, None] * self._binomial + 1e-9
+        self.V *= self._g**2
+        #: Root mean square length of u at every node, (B, nodes).
+        self.length = np.sqrt((self.C**2).sum(axis=2) + np.trace(self.V, axis1=2, axis2=3))
+
+    def derivatives(self, C_bar: FloatArray, V_bar: FloatArray) -> Law:
+        """Return the derivatives in the law."""
+        law, p, g = self._law, self._p, self._g
+        d = law.mu.shape[1]
+        V_bar = V_bar * g**2
+        on_V = np.einsum("bnii->bni", V_bar)
+        p_bar = 2 * ((V_bar * law.Omega[:, None]) @ p[..., None])[..., 0] + g * law.mu[:, None] * C_bar[..., :d]
+        p_bar += self._k * C_bar[..., d:-1] @ self._averages
+        p_bar += on_V * law.errors[:, None, None] * self._v * (1 - 2 * p)
+        logit_bar = p_bar * p * (1 - p)
+        return Law(
+            mu=g * (p * C_bar[..., :d]).sum(axis=1),
+            Omega=(V_bar * self._pairs).sum(axis=1),
+            level=logit_bar.sum(axis=1),
+            spread=logit_bar.sum(axis=2) @ NODES,
+            errors=(on_V * self._binomial).sum(axis=(1, 2)),
+        )
+
+
+class _Products:
+    """``mean``, E[u u' / |u|^2] (B, D, D), as an average over points of the distribution of u."""
+
+    def __init__(self, C: FloatArray, V: FloatArray) -> None:
+        d = V.shape[2]
+        self._points = points = points_of(d)
+        self._R = _cholesky(V)
+        u = np.empty((*C.shape[:2], len(points), C.shape[2]))
+        np.matmul(points, self._R.swapaxes(2, 3), out=u[..., :d])
+        u[..., :d] += C[:, :, None, :d]
+        u[..., d:] = C[:, :, None, d:]
+        self._u = u.reshape(len(u), -1, C.shape[2])
+        weight = np.repeat(WEIGHTS / len(points), len(points))
+        self._per_square = 1 / np.einsum("bkd,bkd->bk", self._u, self._u)
+        self._share = weight * self._per_square
+        self.mean = (self._u * self._share[..., None]).swapaxes(1, 2) @ self._u
+
+    def add_derivatives(self, mean_bar: FloatArray, C_bar: FloatArray, V_bar: FloatArray) -> None:
+        """Add the derivatives in C and V to theirs."""
+        u_bar = self._u @ mean_bar
+        u_bar -= (self._per_square * np.einsum("bkd,bkd->bk", self._u, u_bar))[..., None] * self._u
+        u_bar *= 2 * self._share[..., None]
+        u_bar = u_bar.reshape(*C_bar.shape[:2], -1, C_bar.shape[2])
+        C_bar += u_bar.sum(axis=2)
+        V_bar += _cholesky_bar(self._R, u_bar[..., : V_bar.shape[2]].swapaxes(2, 3) @ self._points)
+
+
+class _Entries:
+    """Covariances of the entries of u u' / |u|^2 in a basis Q: ``variance`` off the diagonal, ``joint`` of the diagonal."""
+
+    def __init__(self, Q: FloatArray, C: FloatArray, V: FloatArray) -> None:
+        self._Q, self._C = Q, C
+        self._Qd = Q[:, None, : V.shape[2]]
+        self._VQ = V @ self._Qd
+        self._c = c = self._Qd.swapaxes(2, 3) @ self._VQ
+        self._b = b = C @ Q
+        self._outer = outer = b[..., None] * b[..., None, :]
+        self._second = second = outer + c  # E[u_i u_j]
+        self._square = square = np.einsum("bnii->bni", second)
+        mixed = 2 * c * (c + 2 * outer)
+        self._products = square[..., None] * square[..., None, :]
+        self._beta = (b**2).sum(axis=2)[..., None, None]
+        self._along = 2 * (second @ second - self._beta * outer)
+        self._on_along = np.einsum("bnii->bni", self._along)
+        self._total = self._on_along.sum(axis=2)[..., None, None]
+        self._average = _averaged(second)
+        self._sizes = np.einsum("bii->bi", self._average)
+        self._squares = second**2
+        of_node = self._products + mixed - 2 * second * self._along + self._total * self._squares
+        self.variance = _averaged(of_node) - self._average**2
+        crossed = square[..., None] * self._on_along[..., None, :]
+        joint = _averaged(mixed - crossed - crossed.swapaxes(2, 3) + (self._total + 1) * self._products)
+        self.joint = joint - self._sizes[:, :, None] * self._sizes[:, None]
+
+    def derivatives(self, joint_bar: FloatArray, variance_bar: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the derivatives in Q, C and V."""
+        b, c, second, square, Qd = self._b, self._c, self._second, self._square, self._Qd
+        average_bar = -2 * variance_bar * self._average
+        np.einsum("bii->bi", average_bar)[...] -= 2 * (joint_bar @ self._sizes[..., None])[..., 0]
+        Jn, Vn = joint_bar[:, None], variance_bar[:, None]
+        mixed_bar = Vn + Jn
+        along_bar = -2 * Vn * second
+        total_bar = (Vn * self._squares + Jn * self._products).sum(axis=(2, 3))
+        of_squares, of_along = (mixed_bar + self._total * Jn) @ square[..., None], Jn @ self._on_along[..., None]
+        square_bar = 2 * (of_squares - of_along)[..., 0]
+        np.einsum("bnii->bni", along_bar)[...] += total_bar[..., None] - 2 * (Jn @ square[..., None])[..., 0]
+        second_bar = 2 * Vn * (self._total * second - self._along) + average_bar[:, None]
+        turned = along_bar @ second
+        second_bar += 2 * (turned + turned.swapaxes(2, 3))
+        np.einsum("bnii->bni", second_bar)[...] += square_bar
+        outer_bar = _W * (second_bar + 4 * mixed_bar * c - 2 * self._beta * along_bar)
+        c_bar = _W * (second_bar + 4 * mixed_bar * second)
+        beta_bar = -2 * _W[:, 0] * (along_bar * self._outer).sum(axis=(2, 3))[..., None]
+        b_bar = 2 * ((outer_bar @ b[..., None])[..., 0] + beta_bar * b)
+        Q_bar = self._C.swapaxes(1, 2) @ b_bar
+        Q_bar[:, : Qd.shape[2]] += 2 * (self._VQ @ c_bar).sum(axis=1)
+        return Q_bar, b_bar @ self._Q.swapaxes(1, 2), Qd @ c_bar @ Qd.swapaxes(2, 3)
+
+
+class _Fit:
+    """Log density of the difference between Sigma and its mean, (B, D, D), in the basis of the entries."""
+
+    def __init__(self, m: float, noise: float, difference: FloatArray, entries: _Entries) -> None:
+        D = difference.shape[1]
+        self._m, self._difference, self._entries = m, difference, entries
+        self._variance = m * np.maximum(entries.variance, SMALLEST_VARIANCE) + noise
+        self._ratio = difference**2 / self._variance
+        self._half = 0.5 * (1 - np.eye(D))  # both triangles have half a weight
+        off_diagonal = -0.5 * (self._half * (self._ratio + np.log(self._variance))).sum(axis=(1, 2))
+        root = _cholesky(m * entries.joint + (2 * noise + FLOOR * m) * np.eye(D))
+        self._inverse_root = np.linalg.inv(root)
+        self._residual = self._inverse_root @ np.einsum("bii->bi", difference)[..., None]
+        log_root = np.log(np.einsum("bii->bi", root)).sum(axis=1)
+        self.log_likelihood = off_diagonal - 0.5 * (self._residual[..., 0] ** 2).sum(axis=1) - log_root
+
+    def derivatives(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the derivatives in the difference, and in ``joint`` and ``variance`` of the entries."""
+        transposed = self._inverse_root.swapaxes(1, 2)
+        scaled = transposed @ self._residual
+        joint_bar = (0.5 * self._m) * (scaled @ scaled.swapaxes(1, 2) - transposed @ self._inverse_root)
+        free = self._entries.variance > SMALLEST_VARIANCE
+        variance_bar = (0.5 * self._m) * self._half * free * (self._ratio - 1) / self._variance
+        difference_bar = -self._half * self._difference / self._variance
+        np.einsum("bii->bi", difference_bar)[...] = -scaled[..., 0]
+        return difference_bar, joint_bar, variance_bar
 
 
 class _Basis:
@@ -372,6 +444,10 @@ def _log_normal(values: FloatArray, mean: float = 0.0, sd: float = 1.0) -> Float
     values = values.reshape(len(values), -1)
     out: FloatArray = -0.5 * (((values - mean) / sd) ** 2).sum(axis=1) - values.shape[1] * (np.log(sd) + _LOG_ROOT)
     return out
+
+
+def _logit(share: float) -> float:
+    return float(np.log(share) - np.log1p(-share))
 
 
 def _half_normal(site: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""What the mixed model of a release reads: the release, its priors, and the points that it averages over.
+"""Release, priors and quadrature points of the mixed model.
 
 Nothing here needs JAX, so that a density in NumPy reads the same: :mod:`mpmtl_prob.models.effects_density`.
 """

@@ -1,4 +1,4 @@
-"""How far a run of chains goes: its warm-up, stopping rules, and interrupts."""
+"""Extent of a run of chains: its warm-up, stopping rules, and interrupts."""
 
 from __future__ import annotations
 

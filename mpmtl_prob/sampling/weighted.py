@@ -16,13 +16,17 @@ Source: Opper and Archambeau (2009), Neural Computation 21, for the fit; Vehtari
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from mpmtl_prob._util.arrays import Draws, FloatArray
+from mpmtl_prob._util.threads import one_thread
 from mpmtl_prob.sampling.importance import KHAT_LIMIT, smoothed, systematic
+
+#: Density of unconstrained numbers, known up to a constant: the argument of :func:`weighted_draws`.
+Density = Callable[..., tuple[FloatArray, Any, Draws]]
 
 #: Smallest number of points in a step of the fit.
 _LEAST = 128
@@ -99,25 +103,17 @@ class Normal(NamedTuple):
     root: FloatArray
 
 
-class Density(Protocol):
-    """Density of unconstrained numbers, known up to a constant."""
-
-    #: A point, (n,), at most a few units from the density's mass.
-    start: FloatArray
-
-    def __call__(self, points: FloatArray, *, gradient: bool = True) -> tuple[FloatArray, FloatArray | None, Draws]:
-        """Return energies (N,), which are minus log densities, gradients (N, n) and sites at points (N, n).
-
-        Gradients may be None where they are not requested.
-        """
-
-
-def weighted_draws(density: Density, *, shape: tuple[int, int], wanted: float, seed: int) -> tuple[Draws, Weights]:
+@one_thread
+def weighted_draws(
+    density: Density, start: FloatArray, *, shape: tuple[int, int], wanted: float, seed: int
+) -> tuple[Draws, Weights]:
     """Draw from a density by importance resampling.
 
     Args:
-        density: of unconstrained numbers: a NumPyro model's, :class:`mpmtl_prob.sampling.compiled_density.CompiledDensity`,
-            or one that needs no compilation.
+        density: from points (N, n) to energies (N,), which are minus log densities, gradients (N, n) and sites by name. It
+            is called with ``gradient=False`` where gradients are not used: a NumPyro model's,
+            :class:`mpmtl_prob.sampling.compiled_density.CompiledDensity`, or one that needs no compilation.
+        start: where the fit begins, (n,); at most a few units from the density's mass.
         shape: (chains, draws) of the returned arrays. The draws are in random order.
         wanted: effective draws; points are added until there are as many, or until there are 16384 points.
         seed: seed of the points.
@@ -127,7 +123,7 @@ def weighted_draws(density: Density, *, shape: tuple[int, int], wanted: float, s
         ``weights.bear(wanted)``, the draws must not be used.
     """
     rng = np.random.default_rng(seed)
-    law = fitted(density, density.start, rng)
+    law = fitted(density, start, rng)
     log_ratio = np.empty(0)
     far = np.empty(0)
     values: list[Draws] = []

@@ -152,8 +152,8 @@ def test_basis_has_principal_axes_of_what_covariates_tell_last():
 
 def drawn_parameters(rng, q):
     """mu, slopes, Omega and accuracy from the prior, by NumPy alone."""
-    weight = np.exp(np.log(model._LENGTHS) - 0.5 * model._LENGTHS**2)
-    lengths = rng.choice(model._LENGTHS, size=1 + q, p=weight / weight.sum())
+    weight = np.exp(np.log(model.LENGTHS) - 0.5 * model.LENGTHS**2)
+    lengths = rng.choice(model.LENGTHS, size=1 + q, p=weight / weight.sum())
     effects = lengths * np.array([PRIOR.average, *[PRIOR.slope] * q]) / np.sqrt(D) * rng.standard_normal((D, 1 + q))
     tau = PRIOR.spread * PRIOR.spread_factor ** rng.standard_normal() / np.sqrt(D)
     logit = lambda p: np.log(p / (1 - p))

@@ -72,8 +72,8 @@ def logit(p):
 
 def drawn_parameters(rng, structure="full", prior=PRIOR, d=D):
     """mu, Omega and accuracy from the prior, by NumPy alone."""
-    weight = np.exp(np.log(model._LENGTHS) - 0.5 * model._LENGTHS**2)
-    length = rng.choice(model._LENGTHS, p=weight / weight.sum()) * prior.average
+    weight = np.exp(np.log(model.LENGTHS) - 0.5 * model.LENGTHS**2)
+    length = rng.choice(model.LENGTHS, p=weight / weight.sum()) * prior.average
     mu = length / np.sqrt(d) * rng.standard_normal(d)
     tau = np.exp(np.log(prior.spread) + np.log(prior.spread_factor) * rng.standard_normal()) / np.sqrt(d)
     Omega = tau**2 * drawn_shape(rng, structure, prior, d)

@@ -106,7 +106,7 @@ def simulated_posteriors(replications):
     usable, true = [], []
     for seed, (seen, truth) in enumerate(zip(data, truths, strict=True)):
         density = EffectsDensity(seen, start_of(seen, "full"))
-        draws, weights = weighted_draws(density, shape=(1, 19), wanted=100, seed=seed)
+        draws, weights = weighted_draws(density, density.start, shape=(1, 19), wanted=100, seed=seed)
         if weights.bear(100):
             usable.append({name: values[0] for name, values in draws.items()})
             true.append(truth)

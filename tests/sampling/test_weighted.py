@@ -43,7 +43,8 @@ def funnel():
 
 
 def drawn(model, start, *, keep=("x",), wanted=400, seed=0):
-    return weighted_draws(CompiledDensity(model, (), start, keep), shape=(4, 300), wanted=wanted, seed=seed)
+    density = CompiledDensity(model, (), start, keep)
+    return weighted_draws(density, density.start, shape=(4, 300), wanted=wanted, seed=seed)
 
 
 def test_a_normal_law_is_found_as_it_is():

@@ -16,15 +16,21 @@ from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
 from mpmtl_prob.data.cells import file_name
 from mpmtl_prob.data.covariates import Covariates, grouped, standardised
 from mpmtl_prob.data.units import Units
-from mpmtl_prob.inference.public.effects_draws import STORED, in_table, per_table_unit, start_of, stored_of, watched_of
+from mpmtl_prob.inference.public.effects_draws import (
+    density_of,
+    in_table,
+    per_table_unit,
+    start_of,
+    stored_of,
+    watched_of,
+)
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
-from mpmtl_prob.models.effects_density import EffectsDensity
 from mpmtl_prob.models.effects_release import CovariateGroups, EffectsPrior, EffectsRelease
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.diagnostics import ESS_PER_CHAIN, Diagnosis, Remedies, diagnose, diagnose_weights
 from mpmtl_prob.sampling.extent import WARMUP, Until
-from mpmtl_prob.sampling.weighted import Density, Weights, weighted_draws
+from mpmtl_prob.sampling.weighted import Weights, weighted_draws
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -409,10 +415,8 @@ def shared_effects(
     checked = check_prior(EffectsPrior() if prior is None else prior)
     begin = time.perf_counter()
     most = check_sampling(chains, warmup, draws, seed, until)
-    observed = observed_effects(first, checked)
-    observed_others = tuple(observed_effects(other, checked) for other in others)
-    start = start_of(observed, structure, observed_others)
-    args = (observed, observed_others)
+    args = (observed_effects(first, checked), tuple(observed_effects(other, checked) for other in others))
+    start = start_of(args[0], structure, args[1])
     weights = None
 
     def posterior(
@@ -437,8 +441,8 @@ def shared_effects(
             raise ValueError("until: expected none with sampler='weighted', which knows when it has enough, got one")
         wanted = ESS_PER_CHAIN * int(chains)
         with jax.enable_x64(True):
-            density = _density(structure, args, start)
-            drawn, weights = weighted_draws(density, shape=(int(chains), most), wanted=wanted, seed=seed)
+            density = density_of(structure, args, start)
+            drawn, weights = weighted_draws(density, density.start, shape=(int(chains), most), wanted=wanted, seed=seed)
         if weights.bear(wanted):
             statistics = {"lp": drawn.pop("lp")}
             return posterior(drawn, statistics, time.perf_counter() - begin, None, "weighted")
@@ -448,19 +452,6 @@ def shared_effects(
 
     run = Sampling(kernel(model_of(structure), _ACCEPTANCE), args, int(warmup), watched=watched_of, keep=stored_of)
     return Chains(run, True, posterior).start(int(chains), seed, start, most, until, progress_bar, begin)
-
-
-def _density(
-    structure: str, args: tuple[EffectsRelease, tuple[EffectsRelease, ...]], start: Mapping[str, Any]
-) -> Density:
-    """Return the density of the model, in NumPy where that has it, and compiled otherwise."""
-    release, others = args
-    if structure == "full" and release.covariates is None and not others and np.shape(release.averages)[1] > 1:
-        return EffectsDensity(release, start)
-    from mpmtl_prob.models.effects import model_of
-    from mpmtl_prob.sampling.compiled_density import CompiledDensity
-
-    return CompiledDensity(model_of(structure), args, start, STORED)
 
 
 def checked_releases(releases: Any) -> tuple[Release, tuple[Release, ...]]:
