@@ -21,6 +21,7 @@ from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.inference.public.effects import _ACCEPTANCE
 from mpmtl_prob.inference.public.effects_draws import start_of
 from mpmtl_prob.models import effects as model
+from mpmtl_prob.models.effects_release import ACCURACY
 from mpmtl_prob.privacy.mechanisms import Gaussian, Wishart
 from mpmtl_prob.releases.effects import CONSTANTS, EffectsLayout
 from mpmtl_prob.sampling.calibration import chain_for_each, uniformity
@@ -462,7 +463,7 @@ def test_owners_leave_their_message_out_of_their_own_release(of_two):
     public = _Public(both, 300)
     log_weight, _ = public.leave_one_out(tasks)
     v = as_sent(tasks, first)[:, 0]
-    accuracy = [both.draws(name)[public.pick] for name in model.ACCURACY]
+    accuracy = [both.draws(name)[public.pick] for name in ACCURACY]
 
     @quickly
     @partial(jax.vmap, in_axes=(None, None, 0, 0, 0))

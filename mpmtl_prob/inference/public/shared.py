@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-#: Acceptance probability that step sizes aim at. With NumPyro's .8 single transitions diverge in one posterior of ten.
-ACCEPTANCE = 0.9
 #: Advice of a diagnosis of :func:`shared_covariance`.
 REMEDIES = Remedies(
     "Call shared_covariance with more draws, or a longer warmup.",
@@ -306,7 +304,7 @@ def shared_covariance(
     model_and_init = requested.model_for(release)
     if progress_bar:
         tqdm.write(str(first_look(release)))
-    run = Sampling(kernel(model_and_init.model, ACCEPTANCE), (observed(release),), int(warmup), watched=_watched)
+    run = Sampling(kernel(model_and_init.model, requested.acceptance), (observed(release),), int(warmup), watched=_watched)
 
     def posterior(
         drawn: Draws, statistics: Draws, seconds: float, extend: Callable[..., SharedPosterior]
