@@ -190,7 +190,7 @@ class LowRankStructure(Structure):
     name = "low_rank"
     rotation_invariant = True
     double = True
-    #: Its trajectories are four times as long as those of "full", and with 0.9 they have more steps and fewer effective draws.
+    #: Its trajectories are four times as long as those of "full"; with 0.9 they had more steps and fewer effective draws.
     acceptance = 0.8
 
     def check(self, num_tasks: int, num_features: int) -> None:
