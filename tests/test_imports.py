@@ -96,7 +96,7 @@ jax.monitoring.register_event_duration_secs_listener(
     lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
 )
 rng = np.random.default_rng(0)
-X = [rng.standard_normal((40, 3)) for _ in range(21)]
+X = [rng.standard_normal((40, 6)) for _ in range(21)]
 tasks = mp.TaskData.from_lists(X, [x.sum(axis=1) + rng.standard_normal(40) for x in X])
 reference = mp.Reference.standard(tasks.features)
 release = mp.release(tasks.take(range(20)), 10.0, reference=reference, unsafe_seed=0)

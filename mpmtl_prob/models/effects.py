@@ -282,8 +282,8 @@ def log_likelihood(
 
 
 @jax.jit
-def log_likelihoods_given_covariates(release: EffectsRelease, law: Law, slopes: FloatArray) -> Array:
-    """Return the log likelihoods of draws of mu, Omega, accuracy and slopes, (S,)."""
+def compiled_log_likelihoods(release: EffectsRelease, law: Law, slopes: FloatArray | None) -> Array:
+    """Return the log likelihoods of draws of mu, Omega and accuracy, and of slopes if there are any, (S,)."""
 
     def of_draw(draw: tuple[Any, Array]) -> Array:
         (mu, Omega, *accuracy), of_slopes = draw

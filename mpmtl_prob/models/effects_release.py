@@ -32,6 +32,8 @@ NEAR = 0.01
 FLOOR = 1e-5
 #: Smallest variance that one task contributes to an entry of A off the diagonal.
 SMALLEST_VARIANCE = 1e-2 * FLOOR
+#: Length of messages up to which the NumPyro model alone has their likelihood.
+FEW_NUMBERS = 7
 #: Prior standard deviation of the logits of the correlation and of p.
 LOGIT_SD = 1.5
 #: Scale of the half-normal priors of differences in p, between effects and between tasks.

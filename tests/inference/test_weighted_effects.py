@@ -10,8 +10,7 @@ from test_shared_effects import LAWS, ranks_among, simulated
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedEffects, Until, shared_effects, task_posteriors
-from mpmtl_prob.inference.public.effects_draws import start_of
-from mpmtl_prob.models.effects_density import EffectsDensity
+from mpmtl_prob.inference.public.effects_draws import density_of, start_of
 from mpmtl_prob.sampling.calibration import uniformity
 from mpmtl_prob.sampling.weighted import weighted_draws
 
@@ -105,7 +104,7 @@ def simulated_posteriors(replications):
     truths, data = simulated(LAWS["wishart"], replications)
     usable, true = [], []
     for seed, (seen, truth) in enumerate(zip(data, truths, strict=True)):
-        density = EffectsDensity(seen, start_of(seen, "full"))
+        density = density_of("full", (seen, ()), start_of(seen, "full"))
         draws, weights = weighted_draws(density, density.start, shape=(1, 19), wanted=100, seed=seed)
         if weights.bear(100):
             usable.append({name: values[0] for name, values in draws.items()})

@@ -23,11 +23,11 @@ def double_precision():
 
 @pytest.fixture(scope="module")
 def seen():
-    """A release of three columns and an intercept, and the point that its model starts from."""
+    """A release of six columns and an intercept, and the point that its model starts from."""
     rng = np.random.default_rng(0)
-    X = [rng.standard_normal((40, 3)) for _ in range(20)]
-    y = [x @ (np.array([0.4, -0.2, 0.1]) + 0.2 * rng.standard_normal(3)) + rng.normal(0.3) for x in X]
-    names = ["a", "b", "c"]
+    X = [rng.standard_normal((40, 6)) for _ in range(20)]
+    y = [x @ (np.linspace(-0.2, 0.4, 6) + 0.2 * rng.standard_normal(6)) + rng.normal(0.3) for x in X]
+    names = list("abcdef")
     tasks = mp.TaskData.from_lists(X, y, features=names).with_intercept()
     release = mp.release(tasks, 1.0, reference=mp.Reference.standard(names), unsafe_seed=0)
     observed = observed_effects(release, PRIOR)

@@ -28,7 +28,7 @@ from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.inference.owner.visible_spread import visible_shape
 from mpmtl_prob.inference.public.effects import TABLE_UNITS, SharedEffects, observed_effects
 from mpmtl_prob.models.effects_density import Law, log_likelihoods
-from mpmtl_prob.models.effects_release import ACCURACY, CovariateGroups, EffectsRelease
+from mpmtl_prob.models.effects_release import ACCURACY, FEW_NUMBERS, CovariateGroups, EffectsRelease
 from mpmtl_prob.releases.effects import EffectsLayout, estimates_in_layout, in_layout, row_warnings, warn_owner
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
@@ -508,12 +508,12 @@ def _groups_without_task(
 
 def _log_likelihoods(release: EffectsRelease, law: Law, slopes: FloatArray | None) -> FloatArray:
     """Return the log likelihoods of draws of mu, Omega and accuracy, and of slopes (S, d, q) where there are any, (S,)."""
-    if slopes is None:
+    if slopes is None and len(np.asarray(release.sigma)) > FEW_NUMBERS:
         return log_likelihoods(release, law)
-    from mpmtl_prob.models.effects import log_likelihoods_given_covariates
+    from mpmtl_prob.models.effects import compiled_log_likelihoods
 
     with jax.enable_x64(True):
-        return np.asarray(log_likelihoods_given_covariates(release, law, slopes))
+        return np.asarray(compiled_log_likelihoods(release, law, slopes))
 
 
 def _tree(tasks: TaskData | Estimates, shared: SharedEffects, draws: Draws, constants: dict[str, Any]) -> xr.DataTree:

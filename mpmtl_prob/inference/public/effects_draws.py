@@ -10,7 +10,7 @@ import numpy as np
 from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob.data.units import Units
 from mpmtl_prob.models.effects_density import EffectsDensity
-from mpmtl_prob.models.effects_release import ACCURACY, MAX_RANK, EffectsRelease, other_site
+from mpmtl_prob.models.effects_release import ACCURACY, FEW_NUMBERS, MAX_RANK, EffectsRelease, other_site
 
 if TYPE_CHECKING:
     from mpmtl_prob.sampling.compiled_density import CompiledDensity
@@ -49,7 +49,8 @@ def density_of(
 ) -> EffectsDensity | CompiledDensity:
     """Return the density of the model, in NumPy where that has it, and compiled otherwise."""
     release, others = args
-    if structure == "full" and release.covariates is None and not others and np.shape(release.averages)[1] > 1:
+    long = len(np.asarray(release.sigma)) > FEW_NUMBERS
+    if structure == "full" and long and release.covariates is None and not others:
         return EffectsDensity(release, start)
     from mpmtl_prob.models.effects import model_of
     from mpmtl_prob.sampling.compiled_density import CompiledDensity
