@@ -14,7 +14,7 @@ from mpmtl_prob.models import noise
 from mpmtl_prob.privacy import mechanisms
 from mpmtl_prob.privacy.accounting import curves
 from mpmtl_prob.releases.publish import publish_rounds
-from mpmtl_prob.sampling.runs import raise_on_interrupt
+from mpmtl_prob.sampling.extent import raise_on_interrupt
 
 FORMER = [
     (privacy, "Law", "Mechanism"),

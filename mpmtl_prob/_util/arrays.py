@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+#: Draws by name, (chain, draw, ...).
+Draws = dict[str, NDArray[Any]]
 
 _ALIGNED = 64  # bytes
 

@@ -11,7 +11,7 @@ from mpmtl_prob.cli import demo
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.evaluation import Comparison, compare, standard_fits
 from mpmtl_prob.inference import shared_covariance, task_posteriors
-from mpmtl_prob.sampling.nuts import WARMUP
+from mpmtl_prob.sampling.extent import WARMUP
 
 #: Name of the method in the table, by trust. Only if owners add the noise, nobody acts as a curator.
 ARMS = {

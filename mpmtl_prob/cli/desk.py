@@ -379,7 +379,7 @@ def write_release(options: argparse.Namespace, release: Release) -> Path:
 def fit(options: argparse.Namespace) -> None:
     """Fit a hospital's own model, and write its results to a folder."""
     from mpmtl_prob import Release, desk
-    from mpmtl_prob.sampling.nuts import WARMUP
+    from mpmtl_prob.sampling.extent import WARMUP
 
     study = read_study(options, check_promise=False)  # the release of this file is there
     if there := [name for name in (MODEL, COEFFICIENTS, AVERAGES, PICTURE) if os.path.lexists(options.out / name)]:
@@ -399,7 +399,6 @@ def fit(options: argparse.Namespace) -> None:
         tell(options, f"{MODEL} holds every outcome, as --keep-rows asks: keep it where the rows may be")
     for line in own.told:
         tell(options, line)
-    write_results(own, options.out)
     _tell_model(options, own)
     if own.shared.num_draws < options.draws:  # interrupted: the files have the draws up to then
         raise KeyboardInterrupt
@@ -484,9 +483,10 @@ def _units_in_words(study: Schema) -> dict[Hashable, str]:
 
 
 def _tell_model(options: argparse.Namespace, own: OwnModel) -> None:
-    """Print the tables, then draw the picture, and say what was written."""
+    """Print the tables, write the files, draw the picture, and say what was written."""
     coefficients, averages, written = own.coefficients(), own.average_effects(), [MODEL, COEFFICIENTS, AVERAGES]
     if options.json:
+        write_results(own, options.out)
         if draw_results(own, options.out):
             written.append(PICTURE)
         print_json({
@@ -499,6 +499,21 @@ def _tell_model(options: argparse.Namespace, own: OwnModel) -> None:
             "written": [str(options.out / name) for name in written],
         })  # fmt: skip
         return
+    try:  # the files take a while, and are written even if nobody reads the tables to their end
+        _print_tables(own, coefficients, averages)
+    finally:
+        write_results(own, options.out)
+    if draw_results(own, options.out):
+        written.append(PICTURE)
+    print(f"written to {options.out}/: {', '.join(written)}")
+    print(
+        f"Private to this {own.schema.task}: the release's guarantee does not cover what it computes from its own rows"
+    )
+    if PICTURE not in written:
+        tell(options, "no picture: pictures need matplotlib: pip install 'mpmtl-prob[plots]'")
+
+
+def _print_tables(own: OwnModel, coefficients: pd.DataFrame, averages: pd.DataFrame) -> None:
     number, study = "{:.3g}".format, own.schema
     unit = f"{study.target.column}, {study.target.unit}" if study.target.unit else study.target.column
     print(
@@ -508,12 +523,6 @@ def _tell_model(options: argparse.Namespace, own: OwnModel) -> None:
     print(f"\nAverage effects over {own.shared.release.num_tasks} {study.task}s, public")
     print(averages.to_string(float_format=number))
     print(f"\n{own.own.diagnose()}", flush=True)
-    if draw_results(own, options.out):
-        written.append(PICTURE)
-    print(f"written to {options.out}/: {', '.join(written)}")
-    print(f"Private to this {study.task}: the release's guarantee does not cover what it computes from its own rows")
-    if PICTURE not in written:
-        tell(options, "no picture: pictures need matplotlib: pip install 'mpmtl-prob[plots]'")
 
 
 def predict(options: argparse.Namespace) -> None:

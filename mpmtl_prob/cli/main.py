@@ -66,7 +66,7 @@ def _unread() -> int:
 def _run(options: argparse.Namespace) -> None:
     import jax
 
-    from mpmtl_prob.sampling.runs import raise_on_interrupt
+    from mpmtl_prob.sampling.extent import raise_on_interrupt
 
     jax.config.update("jax_enable_x64", True)  # before any computation
     gc.set_threshold(50_000, 50, 100)  # tracing keeps a million objects alive: collect less often

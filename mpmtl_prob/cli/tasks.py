@@ -322,7 +322,7 @@ def fit(options: argparse.Namespace) -> None:
     from mpmtl_prob._util.checks import whole
     from mpmtl_prob._util.files import check_place
     from mpmtl_prob.inference import OwnerEffects
-    from mpmtl_prob.sampling.nuts import WARMUP
+    from mpmtl_prob.sampling.extent import WARMUP
 
     tasks, release = read_source(options), Release.load(options.release)
     whole("--draws", options.draws)

@@ -17,7 +17,7 @@ from mpmtl_prob.inference.owner.effects import OwnerEffects, effect_posteriors
 from mpmtl_prob.inference.public.effects import SharedEffects, shared_effects
 from mpmtl_prob.privacy import lattice
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.nuts import WARMUP
+from mpmtl_prob.sampling.extent import WARMUP
 from mpmtl_prob.schema.rows import StudyRows, read_rows
 from mpmtl_prob.schema.schema import Schema
 

@@ -31,7 +31,7 @@ from scipy.special import ndtri
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.inference.owner.effects import APART, APART_SCALES, SCALE_WEIGHTS, SCALES
-from mpmtl_prob.models.effects import EffectsPrior
+from mpmtl_prob.models.effects_release import EffectsPrior
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.single_task.random_effects import EffectsPriors, effects_posterior
 

@@ -41,7 +41,7 @@ from mpmtl_prob.inference import Likelihood, NoiseAware
 from mpmtl_prob.inference.owner.effects import check_likelihood
 from mpmtl_prob.privacy import Guarantee
 from mpmtl_prob.releases.spec import ReleaseSpec, check_message
-from mpmtl_prob.sampling.nuts import WARMUP
+from mpmtl_prob.sampling.extent import WARMUP
 
 
 class _Settings(NamedTuple):

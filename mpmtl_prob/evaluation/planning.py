@@ -23,7 +23,7 @@ from mpmtl_prob.data.reference import Reference
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.evaluation.expected_errors import Accuracy, Guess, SimulatedTask, accuracy, expected_errors, simulate
 from mpmtl_prob.inference.public.effects_draws import per_table_unit
-from mpmtl_prob.models.effects import EffectsPrior
+from mpmtl_prob.models.effects_release import EffectsPrior
 from mpmtl_prob.privacy.board import percent
 from mpmtl_prob.privacy.guarantee import of_release
 from mpmtl_prob.releases.spec import ReleaseSpec, Terms

@@ -25,7 +25,7 @@ from mpmtl_prob.privacy import Ledger
 from mpmtl_prob.privacy.mechanisms import MatrixMechanism
 from mpmtl_prob.releases import ReleaseSpec, release
 from mpmtl_prob.releases.rounds import attach_paid_release
-from mpmtl_prob.sampling.nuts import WARMUP
+from mpmtl_prob.sampling.extent import WARMUP
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,79 +36,25 @@ from jax.scipy.special import ndtr, ndtri
 from jax.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import FloatArray
-
-#: Gauss-Hermite quadrature over z_i.
-_NODES, _UNNORMALISED = np.polynomial.hermite_e.hermegauss(3)
-_WEIGHTS = _UNNORMALISED / _UNNORMALISED.sum()
-#: Smallest number of points that represent the distribution of u at a node.
-_POINTS = 128
-#: Smallest number of these points per effect; the larger of the two numbers is rounded up to a power of two.
-_POINTS_PER_EFFECT = 4
-#: Lengths of mu over which its prior is averaged, in units of the prior's scale.
-_LENGTHS = np.geomspace(0.03, 2.5, 24)
-#: Length of messages up to which the covariance of all entries of A is computed. The fewer effects there are, the more the
-#: lengths of messages vary, and the more their entries are correlated in every basis.
-_FEW_NUMBERS = 7
-#: Largest number of directions of a low-rank Omega.
-MAX_RANK = 5
-#: Gaps between eigenvalues below this share of the largest one damp the derivative of their eigenvectors.
-_NEAR = 0.01
-#: This share of m is added to variances, so that a release without noise has no singular covariance.
-_FLOOR = 1e-5
-
-
-class EffectsPrior(NamedTuple):
-    """Priors of the average effects and the spread between tasks, in the study's units.
-
-    Attributes:
-        average: scale of the half-normal prior of the length of mu, in scales of the target. The direction of mu is uniform.
-        spread: median of tau, the standard deviation between tasks of a group of effects, which is log-normal. One group is
-            that of all columns, the other the intercept. The default was raised from .22 after two cells of the panel had
-            been looked at, with tau of .4 and .6 in these units.
-        spread_factor: factor by which tau is farther from its median, up or down, with probability .32.
-        correlation: median of the correlation of effects and of their differences in size, as a share of the largest that is
-            possible; it is logit-normal.
-        determined: median of p, how far a task's rows determine an effect.
-        slope: as ``average``, for the change of all effects with one unit of a covariate of tasks.
-        errors: prior standard deviation of log c, divided by 1 - p. c is the variance of estimates' errors over the variance
-            that p implies. A task with few rows does not know its residual variance, and errs about it in the same direction
-            as the other tasks of its study. In studies whose residual variance and effects were drawn from their priors this
-            was .5 with 27 columns, .6 with 10 and 1 with 3. The default was set after six cells of the panel with few rows
-            had been looked at; its errors there are within 3 % of those at .3 and at .6.
-    """
-
-    average: float = 1.0
-    spread: float = 0.3
-    spread_factor: float = 2.5
-    correlation: float = 0.5
-    determined: float = 0.73
-    slope: float = 0.5
-    errors: float = 0.5
-
-
-class CovariateGroups(NamedTuple):
-    """Tasks of a release in groups by their covariates, as the model reads them."""
-
-    z: ArrayLike  #: covariates of every group after a one, (G, 1 + q)
-    counts: ArrayLike  #: number of tasks in every group, (G,)
-    start: ArrayLike  #: rough estimate of p o slopes, the origin of their coordinates, (d, q)
-    start_scale: ArrayLike  #: unit of these coordinates, (q,)
-
-
-class EffectsRelease(NamedTuple):
-    """Release of messages of effects as the model reads it. Its leaves are traced arrays."""
-
-    sigma: ArrayLike  #: Sigma less the mean of its noise, (D, D)
-    num_tasks: ArrayLike  #: m
-    noise_variance: ArrayLike  #: variance of an entry of the noise off the diagonal; on it, twice as much
-    averages: ArrayLike  #: matrix from p of d effects to the averages of p that messages have, (groups, d)
-    effect_size: ArrayLike  #: g
-    determined_size: ArrayLike  #: k
-    prior_variance: ArrayLike  #: v
-    start: ArrayLike  #: rough estimate of p o mu, the origin of its coordinates, (d,)
-    start_scale: ArrayLike  #: unit of these coordinates
-    prior: EffectsPrior = EffectsPrior()
-    covariates: CovariateGroups | None = None  #: None where tasks have no covariates
+from mpmtl_prob.models.effects_density import Law
+from mpmtl_prob.models.effects_release import (
+    ACCURACY_SCALE,
+    FEW_NUMBERS,
+    FLOOR,
+    LARGEST_SHARE,
+    LENGTHS,
+    LOGIT_SD,
+    MAX_RANK,
+    NEAR,
+    NODES,
+    SMALLEST_VARIANCE,
+    WEIGHTS,
+    CovariateGroups,
+    EffectsPrior,
+    EffectsRelease,
+    other_site,
+    points_of,
+)
 
 
 class RandomEffects(NamedTuple):
@@ -125,10 +71,6 @@ class RandomEffects(NamedTuple):
     slopes: Array | None = None
 
 
-#: Names of the sites of the fields of :class:`Accuracy`, in their order.
-ACCURACY = ("determined", "determined_spread", "errors")
-
-
 class Accuracy(NamedTuple):
     """Accuracy of tasks' estimates: logit p_i = level + spread z_i, p_i how far rows determine effects."""
 
@@ -139,7 +81,7 @@ class Accuracy(NamedTuple):
     @property
     def at_nodes(self) -> Array:
         """p at the quadrature's nodes, (nodes, d)."""
-        return jax.nn.sigmoid(self.level + self.spread * jnp.asarray(_NODES)[:, None])
+        return jax.nn.sigmoid(self.level + self.spread * jnp.asarray(NODES)[:, None])
 
 
 def random_effects(
@@ -185,11 +127,6 @@ def _slopes(covariates: CovariateGroups, prior: EffectsPrior, p: Array) -> Array
     return slopes
 
 
-def other_site(number: int) -> str:
-    """Return the prefix of the names of sites that belong to another release than the first."""
-    return f"other_{number}"
-
-
 @lru_cache
 def model_of(structure: str) -> Callable[..., None]:
     """Return the model of a release with a structure: the same function for all releases, so that it is compiled once."""
@@ -206,8 +143,8 @@ def log_prior_of_average(mu: Array, scale: ArrayLike) -> Array:
     It is a mixture of N(0, length^2 / d I) over a grid of lengths, so that no scale has to be sampled.
     """
     d = mu.shape[0]
-    lengths = jnp.asarray(_LENGTHS) * scale
-    weight = jnp.log(lengths) - 0.5 * jnp.asarray(_LENGTHS) ** 2
+    lengths = jnp.asarray(LENGTHS) * scale
+    weight = jnp.log(lengths) - 0.5 * jnp.asarray(LENGTHS) ** 2
     density = -0.5 * (mu @ mu) * d / lengths**2 - d * jnp.log(lengths)
     return jax.scipy.special.logsumexp(weight + density)
 
@@ -223,12 +160,12 @@ def _spread(release: EffectsRelease, structure: str, d: int) -> Array:
     if structure in ("group_sparse", "low_rank"):
         return tau[:, None] * _few(structure, averages, d) * tau
     logit = jnp.log(prior.correlation) - jnp.log1p(-jnp.asarray(prior.correlation))
-    uneven = jax.nn.sigmoid(numpyro.sample("unevenness", dist.Normal(logit, 1.5)))
+    uneven = jax.nn.sigmoid(numpyro.sample("unevenness", dist.Normal(logit, LOGIT_SD)))
     diagonal = numpyro.sample("diagonal", dist.Normal(0, 1).expand([d]))
     if structure == "diagonal":
         return jnp.diag((tau * jnp.exp(uneven * diagonal)) ** 2)
     # the triangular factor of a Wishart matrix (Bartlett, 1933) with 1 / c^2 degrees of freedom, which must exceed d - 1
-    c = uneven * np.sqrt(0.95 / (d - 1))
+    c = uneven * np.sqrt(LARGEST_SHARE / (d - 1))
     below = numpyro.sample("below", dist.Normal(0, 1).expand([d * (d - 1) // 2]))
     size = jnp.sqrt(1 - c**2 * np.arange(d))
     L = jnp.diag(size * jnp.exp(c * diagonal / (np.sqrt(2) * size))).at[np.tril_indices(d, -1)].set(c * below)
@@ -282,13 +219,15 @@ def _accuracy(release: EffectsRelease, d: int) -> Accuracy:
     """Sample how far rows determine effects: a level for every group, effects around it, and tasks around effects."""
     averages = jnp.asarray(release.averages)
     logit = jnp.log(release.prior.determined) - jnp.log1p(-jnp.asarray(release.prior.determined))
-    level = numpyro.sample("level", dist.Normal(logit, 1.5).expand([averages.shape[0]])) @ (averages > 0)
+    level = numpyro.sample("level", dist.Normal(logit, LOGIT_SD).expand([averages.shape[0]])) @ (averages > 0)
     if d > 1:
-        level = level + _half_normal("level_sd", 0.5) * numpyro.sample("levels", dist.Normal(0, 1).expand([d]))
+        level = level + _half_normal("level_sd", ACCURACY_SCALE) * numpyro.sample(
+            "levels", dist.Normal(0, 1).expand([d])
+        )
     level = numpyro.deterministic("determined", level)
     uncertain = release.prior.errors * (1 - jax.nn.sigmoid(level).mean())
     errors = jnp.exp(uncertain * numpyro.sample("errors_site", dist.Normal(0, 1)))
-    return Accuracy(level, _half_normal("determined_spread", 0.5), numpyro.deterministic("errors", errors))
+    return Accuracy(level, _half_normal("determined_spread", ACCURACY_SCALE), numpyro.deterministic("errors", errors))
 
 
 def log_likelihood(
@@ -300,7 +239,7 @@ def log_likelihood(
     weights = _weights(release)
     centres, covariance = _law_of_messages(release, mu, Omega, accuracy, slopes)
     d = mu.shape[0]
-    if centres.shape[1] <= _FEW_NUMBERS:
+    if centres.shape[1] <= FEW_NUMBERS:
         return _log_density_of_all_entries(release, centres, covariance)
     mean = _mean_of_products(release, centres, covariance)
     D = mean.shape[0]
@@ -332,14 +271,14 @@ def log_likelihood(
     else:
         squares, of_sizes = _products_of_means(release.covariates, second)
     variance = jnp.einsum("n,nij->ij", weights, products + mixed - 2 * second * along + total * second**2) - squares
-    entries = m * jnp.maximum(variance, 1e-2 * _FLOOR) + noise
+    entries = m * jnp.maximum(variance, SMALLEST_VARIANCE) + noise
     below = np.tril(np.ones((D, D)), -1)
     off_diagonal = -0.5 * (below * ((observed - expected) ** 2 / entries + jnp.log(entries))).sum()
     # the entries of the diagonal are correlated, as their sum is m
     along_diagonal = jnp.diagonal(along, axis1=1, axis2=2)
     crossed = square[:, :, None] * along_diagonal[:, None]
     joint = mixed - crossed - jnp.swapaxes(crossed, 1, 2) + (total + 1) * products
-    joint = m * (jnp.einsum("n,nij->ij", weights, joint) - of_sizes) + (2 * noise + _FLOOR * m) * jnp.eye(D)
+    joint = m * (jnp.einsum("n,nij->ij", weights, joint) - of_sizes) + (2 * noise + FLOOR * m) * jnp.eye(D)
     root = jnp.linalg.cholesky(joint)
     residual = solve_triangular(root, jnp.diag(observed - expected), lower=True)
     return off_diagonal - 0.5 * residual @ residual - jnp.log(jnp.diag(root)).sum()
@@ -351,24 +290,36 @@ def _log_density_of_all_entries(release: EffectsRelease, centres: Array, covaria
     u = _points_of_messages(release, centres, covariance)
     v = u / jnp.linalg.norm(u, axis=-1, keepdims=True)
     counts = jnp.full(1, m) if release.covariates is None else jnp.asarray(release.covariates.counts)
-    inside = np.repeat(_WEIGHTS, u.shape[1]) / u.shape[1]  # weights of the points of a group of tasks
+    inside = np.repeat(WEIGHTS, u.shape[1]) / u.shape[1]  # weights of the points of a group of tasks
     rows, columns = np.tril_indices(D)
     entries = (v[..., rows] * v[..., columns]).reshape(len(counts), len(inside), len(rows))
     means = jnp.einsum("k,gke->ge", inside, entries)
     away = (entries - means[:, None]) * np.sqrt(inside)[:, None]
     noise = release.noise_variance * np.where(rows == columns, 2.0, 1.0)
-    law = jnp.einsum("g,gke,gkf->ef", counts, away, away) + jnp.diag(noise + _FLOOR * m)
+    law = jnp.einsum("g,gke,gkf->ef", counts, away, away) + jnp.diag(noise + FLOOR * m)
     root = jnp.linalg.cholesky(law)
     residual = solve_triangular(root, jnp.asarray(release.sigma)[rows, columns] - counts @ means, lower=True)
     return -0.5 * residual @ residual - jnp.log(jnp.diag(root)).sum()
 
 
+@jax.jit
+def compiled_log_likelihoods(release: EffectsRelease, law: Law, slopes: FloatArray | None) -> Array:
+    """Return the log likelihoods of draws of mu, Omega and accuracy, and of slopes if there are any, (S,)."""
+
+    def of_draw(draw: tuple[Any, Array]) -> Array:
+        (mu, Omega, *accuracy), of_slopes = draw
+        return log_likelihood(release, mu, Omega, Accuracy(*accuracy), of_slopes)
+
+    out: Array = jax.lax.map(of_draw, (law, slopes))
+    return out
+
+
 def _weights(release: EffectsRelease) -> Array:
     """Return the weights of the nodes, (nodes,), which are those of the quadrature over z_i, for every group of tasks."""
     if release.covariates is None:
-        return jnp.asarray(_WEIGHTS)
+        return jnp.asarray(WEIGHTS)
     counts = jnp.asarray(release.covariates.counts)
-    return ((counts / counts.sum())[:, None] * _WEIGHTS).ravel()
+    return ((counts / counts.sum())[:, None] * WEIGHTS).ravel()
 
 
 def _law_of_messages(
@@ -406,26 +357,10 @@ def _mean_of_products(release: EffectsRelease, centres: Array, covariance: Array
 def _points_of_messages(release: EffectsRelease, centres: Array, covariance: Array) -> Array:
     """Return points of the distribution of u at every node, (nodes, K, D), all with the same weight."""
     d = covariance.shape[1]
-    points = jnp.asarray(_points(d, 1 if release.covariates is None else len(jnp.asarray(release.covariates.counts))))
+    points = jnp.asarray(points_of(d, 1 if release.covariates is None else len(jnp.asarray(release.covariates.counts))))
     u = jnp.einsum("ki,nji->nkj", points, jnp.linalg.cholesky(covariance)) + centres[:, None, :d]
     last = jnp.broadcast_to(centres[:, None, d:], (*u.shape[:2], centres.shape[1] - d))
     return jnp.concatenate([u, last], axis=-1)
-
-
-@lru_cache
-def _points(d: int, groups: int = 1) -> FloatArray:
-    """Return points (K, d) of a standard normal distribution with exactly its mean and covariance.
-
-    They are evenly spread (a scrambled Sobol sequence), so that 128 are as accurate as several times as many random ones.
-    Several groups of tasks need fewer, because the errors of groups average out.
-    """
-    from scipy.stats import norm, qmc  # imported here because it takes half a second
-
-    least = _POINTS if groups == 1 else _POINTS // 4
-    pairs = int(np.ceil(np.log2(max(least, _POINTS_PER_EFFECT * d) / 2)))
-    half = norm.ppf(qmc.Sobol(d, rng=np.random.default_rng(0)).random_base2(pairs))
-    half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / len(half))).T
-    return np.concatenate([half, -half])
 
 
 def _basis(weights: Array, centres: Array, covariance: Array) -> Array:
@@ -448,7 +383,7 @@ def _products_of_means(covariates: CovariateGroups, second: Array) -> tuple[Arra
     D = second.shape[1]
     counts = jnp.asarray(covariates.counts)
     shares = counts / counts.sum()
-    means = jnp.einsum("k,gkij->gij", jnp.asarray(_WEIGHTS), second.reshape(len(shares), -1, D, D))
+    means = jnp.einsum("k,gkij->gij", jnp.asarray(WEIGHTS), second.reshape(len(shares), -1, D, D))
     sizes = jnp.diagonal(means, axis1=1, axis2=2)
     return jnp.einsum("g,gij->ij", shares, means**2), jnp.einsum("g,gi,gj->ij", shares, sizes, sizes)
 
@@ -463,7 +398,7 @@ def _basis_given_covariates(covariates: CovariateGroups, weights: Array, centres
     d = covariance.shape[1]
     number = jnp.shape(covariates.z)[1]
     counts = jnp.asarray(covariates.counts)
-    by_group = jnp.einsum("k,gkj->gj", jnp.asarray(_WEIGHTS), centres.reshape(len(counts), -1, D))
+    by_group = jnp.einsum("k,gkj->gj", jnp.asarray(WEIGHTS), centres.reshape(len(counts), -1, D))
     between = by_group.T @ ((counts / counts.sum())[:, None] * by_group)
     V = _principal_axes(between)[:, -number:]
     deviations = centres - jnp.repeat(by_group, len(centres) // len(counts), axis=0)
@@ -492,5 +427,5 @@ def _principal_axes(C: Array) -> Array:
 def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     values, V = jnp.linalg.eigh(primals[0])
     gap = values[None, :] - values[:, None]
-    turn = V.T @ (0.5 * (tangents[0] + tangents[0].T)) @ V * gap / (gap**2 + (_NEAR * jnp.abs(values).max()) ** 2)
+    turn = V.T @ (0.5 * (tangents[0] + tangents[0].T)) @ V * gap / (gap**2 + (NEAR * jnp.abs(values).max()) ** 2)
     return V, V @ turn

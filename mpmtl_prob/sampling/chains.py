@@ -20,18 +20,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 from tqdm.auto import tqdm
 
+from mpmtl_prob._util.arrays import Draws
 from mpmtl_prob._util.devices import for_chain, for_chains
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.sampling import _numpyro
 from mpmtl_prob.sampling._threefry import keys
 from mpmtl_prob.sampling.flat import FlatNUTS
-
-Draws = dict[str, NDArray[Any]]
 
 _CHUNK = 25  # draws of a chunk, at most
 _MOST = 1_200_000  # numbers in a chunk's draws, at most, because several copies of them are in memory

@@ -21,8 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mpmtl_prob._util.arrays import Draws
 from mpmtl_prob._util.files import atomic_write, holding
-from mpmtl_prob.sampling.chains import ChainStates, Draws
+from mpmtl_prob.sampling.chains import ChainStates
 
 #: In format 1, that of version 0.3.0, the mark is the fingerprint itself.
 _FORMAT = 2

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob.sampling.chains import Draws
+from mpmtl_prob._util.arrays import Draws, FloatArray
 
 #: Number of proposals for each resampled draw.
 _OVERSAMPLED = 2

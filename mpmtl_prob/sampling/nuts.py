@@ -6,17 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from mpmtl_prob._util.arrays import Draws
 from mpmtl_prob._util.checks import whole
-from mpmtl_prob.sampling.chains import Draws, join
+from mpmtl_prob.sampling.chains import join
 from mpmtl_prob.sampling.flat import FlatNUTS
 from mpmtl_prob.sampling.runs import Chunk, Sampling
 
 Model = Callable[..., None]
-
-#: Default number of warm-up iterations. Up to it, NumPyro's schedule begins to estimate the mass matrix after 15 % of them,
-#: and has one window for it. From 150 on, the first 75 iterations only adapt the step size, with the longest trajectories of
-#: the run.
-WARMUP = 140
 
 
 def run_nuts(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ from numpy.typing import NDArray
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer.mcmc import MCMCKernel
 
-from mpmtl_prob._util.checks import in_range, positive
-from mpmtl_prob._util.former import FormerName, former_names
+from mpmtl_prob._util.arrays import Draws
+from mpmtl_prob._util.former import former_names
 from mpmtl_prob.sampling import chains as loop
-from mpmtl_prob.sampling.chains import ChainStates, Draws
+from mpmtl_prob.sampling.chains import ChainStates
+from mpmtl_prob.sampling.extent import Interrupted, Until
 
 #: Draws and statistics of a chunk, (chain, draw, ...).
 Chunk = tuple[Draws, Draws]
@@ -25,58 +25,6 @@ Chunk = tuple[Draws, Draws]
 Watched = Callable[[Draws], Mapping[str, NDArray[Any]]]
 _PACKAGE = str(Path(__file__).parents[1])
 _FEWEST = 50  # draws of a chain; with fewer, r-hat and effective sample size mean little
-
-
-class Interrupted(UserWarning):
-    """Warning of an interrupted run, whose posterior has fewer draws than were asked for.
-
-    In a loop over many fits, make it an error, so that an interrupt ends the loop:
-    ``warnings.simplefilter("error", Interrupted)``.
-    """
-
-
-@contextmanager
-def raise_on_interrupt() -> Iterator[None]:
-    """Let an interrupt raise KeyboardInterrupt inside the block, where a run would otherwise return the draws so far."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Interrupted)
-        try:
-            yield
-        except Interrupted:
-            raise KeyboardInterrupt from None
-
-
-@dataclass(frozen=True)
-class Until:
-    """Stopping rule of a run, which ends when all watched functionals satisfy every limit that is given.
-
-    Attributes:
-        ess: smallest number of effective draws, of all chains together.
-        rhat: largest split r-hat.
-
-    Raises:
-        ValueError: numbers outside their range, or neither is given.
-
-    Source: Vehtari et al. (2021), Bayesian Analysis 16(2), without ranks, because the watched functionals have no heavy
-    tails.
-    """
-
-    ess: float | None = None
-    rhat: float | None = None
-
-    reached = FormerName("is_met")
-
-    def __post_init__(self) -> None:
-        if self.ess is None and self.rhat is None:
-            raise ValueError("until: expected ess, rhat, or both")
-        if self.ess is not None:
-            positive("ess", self.ess)
-        if self.rhat is not None:
-            in_range("rhat", self.rhat, 1, np.inf)
-
-    def is_met(self, ess: float, rhat: float) -> bool:
-        """Return whether a number of effective draws and an r-hat are enough."""
-        return (self.ess is None or ess >= self.ess) and (self.rhat is None or rhat <= self.rhat)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,4 +130,6 @@ def worst(functionals: Mapping[str, NDArray[Any]]) -> tuple[float, float]:
     return float(np.min(effective_sample_size(moving))), float(np.max(split_gelman_rubin(moving)))
 
 
-__getattr__ = former_names(__name__, {"Part": "Chunk", "uninterrupted": "raise_on_interrupt"})
+__getattr__ = former_names(
+    __name__, {"Part": "Chunk", "uninterrupted": "mpmtl_prob.sampling.extent:raise_on_interrupt"}
+)

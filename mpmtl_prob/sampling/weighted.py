@@ -15,24 +15,19 @@ Source: Opper and Archambeau (2009), Neural Computation 21, for the fit; Vehtari
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-import numpyro
 from scipy.special import ndtr, ndtri
 
-from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.forks import check_not_forked
-from mpmtl_prob.sampling import _numpyro
-from mpmtl_prob.sampling.chains import Draws, map_in_threads
-from mpmtl_prob.sampling.flat import Sites
+from mpmtl_prob._util.arrays import Draws, FloatArray
+from mpmtl_prob._util.threads import one_thread
 from mpmtl_prob.sampling.importance import KHAT_LIMIT, smoothed, systematic
 
-#: Points in a call of the compiled program; more do not fit a processor's cache.
-_BATCH = 16
+#: Density of unconstrained numbers, known up to a constant: the argument of :func:`weighted_draws`.
+Density = Callable[..., tuple[FloatArray, Any, Draws]]
+
 #: Smallest number of points in a step of the fit.
 _LEAST = 128
 #: Smallest number of points in a step of the fit, per unconstrained number.
@@ -108,35 +103,27 @@ class Normal(NamedTuple):
     root: FloatArray
 
 
+@one_thread
 def weighted_draws(
-    model: Callable[..., None],
-    args: tuple[Any, ...],
-    *,
-    start: Mapping[str, Any],
-    keep: Sequence[str],
-    shape: tuple[int, int],
-    wanted: float,
-    seed: int,
+    density: Density, start: FloatArray, *, shape: tuple[int, int], wanted: float, seed: int
 ) -> tuple[Draws, Weights]:
-    """Draw from a NumPyro model's posterior by importance resampling.
+    """Draw from a density by importance resampling.
 
     Args:
-        model: a model with continuous sites; its arguments are traced.
-        args: arguments of the model, pytrees of arrays.
-        start: unconstrained values of its sites, where the fit begins; at most a few units from the posterior's mass.
-        keep: names of the sites to return, deterministic ones too.
+        density: from points (N, n) to energies (N,), which are minus log densities, gradients (N, n) and sites by name. It
+            is called with ``gradient=False`` where gradients are not used: a NumPyro model's,
+            :class:`mpmtl_prob.sampling.compiled_density.CompiledDensity`, or one that needs no compilation.
+        start: where the fit begins, (n,); at most a few units from the density's mass.
         shape: (chains, draws) of the returned arrays. The draws are in random order.
         wanted: effective draws; points are added until there are as many, or until there are 16384 points.
         seed: seed of the points.
 
     Returns:
-        Draws by name, (chain, draw, ...), with ``lp``, the log density; and the diagnosis of the weights. Unless
+        Sites of the draws by name, (chain, draw, ...), with ``lp``, the log density; and the diagnosis of the weights. Unless
         ``weights.bear(wanted)``, the draws must not be used.
     """
-    check_not_forked()
-    density = _Density(model, args, start, tuple(keep))
     rng = np.random.default_rng(seed)
-    law = fitted(density, density.start, rng)
+    law = fitted(density, start, rng)
     log_ratio = np.empty(0)
     far = np.empty(0)
     values: list[Draws] = []
@@ -226,9 +213,9 @@ def _widths(n: int) -> FloatArray:
     return np.array([1.0, 1 + 1 / np.sqrt(n)])
 
 
-def _weighed(density: _Density, law: Normal, u: FloatArray) -> tuple[FloatArray, Draws]:
+def _weighed(density: Density, law: Normal, u: FloatArray) -> tuple[FloatArray, Draws]:
     """Return the log ratios (N,) of the density to the mixture at points u (N, n), and the sites' values there."""
-    energy, _, values = density(law.mean + u @ law.root.T)
+    energy, _, values = density(law.mean + u @ law.root.T, gradient=False)
     n = len(law.mean)
     square = (u**2).sum(axis=1)
     mixture = np.logaddexp.reduce([-0.5 * square / c**2 - n * np.log(c) for c in _widths(n)])
@@ -259,41 +246,3 @@ def _spread(n: int, rng: np.random.Generator) -> Callable[[int], FloatArray]:
         return out
 
     return points
-
-
-class _Density:
-    """Energies, gradients and sites of a model at many points, computed in batches by several threads."""
-
-    def __init__(
-        self, model: Callable[..., None], args: tuple[Any, ...], start: Mapping[str, Any], keep: tuple[str, ...]
-    ) -> None:
-        shapes = tuple((name, np.shape(value)) for name, value in start.items())
-        self.start = np.concatenate([np.ravel(value) for value in start.values()]).astype(np.float64)
-        self._compiled = _program(model, shapes, keep)
-        self._args = jax.device_put(args)
-
-    def __call__(self, points: FloatArray) -> tuple[FloatArray, FloatArray, Draws]:
-        batches = [points[i : i + _BATCH] for i in range(0, len(points), _BATCH)]
-        first = self._of_batch(batches[0])  # compiles, once for all threads
-        others = map_in_threads(self._of_batch, batches[1:]) if len(batches) > 1 else []
-        out: tuple[FloatArray, FloatArray, Draws]
-        out = jax.tree.map(lambda *parts: np.concatenate(parts), first, *others)
-        return out
-
-    def _of_batch(self, batch: FloatArray) -> Any:
-        return jax.tree.map(np.asarray, self._compiled(batch, self._args))
-
-
-@lru_cache(maxsize=16)
-def _program(model: Callable[..., None], shapes: Any, keep: tuple[str, ...]) -> Any:
-    """Return the compiled function from a batch of points and the model's arguments to energies, gradients and sites."""
-
-    def energy(vector: Any, args: Any) -> Any:
-        with numpyro.validation_enabled(False):
-            return _numpyro.energy_and_sites(model, args, Sites(vector, shapes).by_name(), keep)
-
-    def one(vector: Any, args: Any) -> Any:
-        (value, sites), gradient = jax.value_and_grad(energy, has_aux=True)(vector, args)
-        return value, gradient, sites
-
-    return jax.jit(jax.vmap(one, in_axes=(0, None)), compiler_options={"xla_backend_optimization_level": 1})

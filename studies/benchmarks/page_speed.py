@@ -317,7 +317,8 @@ def first_answer(report: Report) -> Iterable[str]:
         f"`mpmtl-prob fit --study` in a new process, from one hospital's CSV file ({sizes['patients']} patients, "
         f"{sizes['columns']} columns and an intercept) and a release of {sizes['hospitals']} others to the table of "
         "coefficients: without JAX's compilation cache (cold), and with it. CPU seconds are of all threads, until the table "
-        "is printed and, in the next column, until the picture is drawn. The last columns are shares of the time by the "
+        "is printed and, in the next column, until the picture is drawn. Seconds are by the clock, until the table, on "
+        "a machine that had other work. The last columns are shares of the time by the "
         "clock until the table: importing modules (timed in a run of its own), Python tracing the model, XLA compiling it or "
         "reading it from the cache, and the rest, most of it sampling. `--sampler nuts` runs chains instead "
         "of weighted points." + (f" *Before* is commit {report['before']}, in turns." if report["before"] else "")
@@ -332,9 +333,20 @@ def first_answer(report: Report) -> Iterable[str]:
                     f"{when}, {name}",
                     f"{of_arm['CPU seconds']:.1f}",
                     f"{of_arm['CPU seconds to the end']:.1f}",
+                    f"{of_arm['seconds']:.1f}",
                     as_ratio(then) if "before" in arms else "-",
                     *(f"{share:.0%}" for share in (*shares, max(0.0, 1 - sum(shares)))),
                 )
             )
-    head = ("", "CPU seconds", "to the end", "before / this", "imports", "tracing", "compilation", "the rest")
+    head = (
+        "",
+        "CPU seconds",
+        "to the end",
+        "seconds",
+        "before / this",
+        "imports",
+        "tracing",
+        "compilation",
+        "the rest",
+    )
     yield as_table(head, rows)

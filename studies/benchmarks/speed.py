@@ -35,6 +35,7 @@ CELLS = {
     "School, eps 1": ("full", 1.0),
     "School, eps 10": ("full", 10.0),
     "auto": ("auto", 1.0),
+    "full": ("full", 1.0),
     "low_rank": ("low_rank", 1.0),
     "group_sparse": ("group_sparse", 1.0),
     "LSOA II": ("full", 1.0),

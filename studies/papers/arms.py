@@ -25,7 +25,7 @@ from mpmtl_prob.evaluation import auc, coverage, cross_validate, grids, log_scor
 from mpmtl_prob.evaluation.selection import METRICS, Selection
 from mpmtl_prob.inference import NoiseAware, OwnerEffects, OwnerPosteriors
 from mpmtl_prob.privacy import Bound, Guarantee
-from mpmtl_prob.sampling.nuts import WARMUP
+from mpmtl_prob.sampling.extent import WARMUP
 from studies.papers.settings import (
     ALONE,
     DP_AGGR,

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from mpmtl_prob._util.files import write_text
 from mpmtl_prob.releases.files import library_version as library_version
-from mpmtl_prob.sampling.runs import raise_on_interrupt
+from mpmtl_prob.sampling.extent import raise_on_interrupt
 from studies.papers import arms
 from studies.papers.measures import DIMS, MEASURES, TUNED
 from studies.papers.settings import WITHOUT_EPSILON, Study, Unit

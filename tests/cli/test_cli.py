@@ -38,7 +38,7 @@ def features_of(command, features="0, 1, 2"):
 
 
 def test_release_then_fit(csv, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)  # a program that there is
+    monkeypatch.setattr("mpmtl_prob.sampling.extent.WARMUP", 200)  # a program that there is
     release, posterior = tmp_path / "release.nc", tmp_path / "posterior.nc"
     assert main(["release", *columns(csv), "--epsilon", "2", "--out", str(release)]) == 0
     assert "proved: eps = 2, delta = 0.0098 (replace, one task)" in capsys.readouterr().out
@@ -72,7 +72,7 @@ def test_a_ledger_pays_once_and_refuses_the_second_time(csv, tmp_path, capsys):
 
 @pytest.fixture
 def few_chains(monkeypatch):
-    monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)  # a program that there is
+    monkeypatch.setattr("mpmtl_prob.sampling.extent.WARMUP", 200)  # a program that there is
 
 
 def test_a_shell_pays_what_a_ledger_says_is_left_and_no_more(csv, tmp_path, capsys):
@@ -250,7 +250,7 @@ def test_an_interrupt_ends_a_command_and_keeps_the_draws(csv, tmp_path, capsys, 
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", f"{features_of('compare')}mpmtl-prob compare: interrupted\n")
 
-    monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)  # a program that there is
+    monkeypatch.setattr("mpmtl_prob.sampling.extent.WARMUP", 200)  # a program that there is
     release, posterior = tmp_path / "release.nc", tmp_path / "posterior.nc"
     mp.release(train, 1.0).save(release)
     with pytest.warns(mp.inference.Interrupted, match="interrupted: 50 of 200 draws"):

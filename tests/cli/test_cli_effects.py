@@ -44,7 +44,7 @@ def values(folder):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr("mpmtl_prob.sampling.nuts.WARMUP", 200)
+    monkeypatch.setattr("mpmtl_prob.sampling.extent.WARMUP", 200)
 
 
 def test_the_release_has_the_reference_of_the_file(release):

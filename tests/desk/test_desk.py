@@ -189,14 +189,15 @@ def test_the_model_file_has_nothing_per_row(study, tmp_path):
     outcomes = frame["stay"].to_numpy()
     known = np.concatenate([outcomes, (outcomes - 7) / 5])
     tree = xr.open_datatree(tmp_path / "model.nc", engine="h5netcdf").load()
-    seen, there = 0, 0
+    seen, there = 0, set()
     for name, values in arrays(tree):
         assert 23 not in values.shape, name
         if values.dtype.kind == "f":
-            nearest = np.abs(values.ravel()[:, None] / known - 1).min(axis=1)
-            seen, there = seen + values.size, there + int((nearest < 1e-7).sum())
+            meets = (np.abs(values.ravel()[:, None] / known - 1) < 1e-7).any(axis=0)
+            seen, there = seen + values.size, there | set(np.flatnonzero(meets) % len(outcomes))
     assert seen > 10_000
-    assert there < 1e-5 * seen  # numbers of eight digits meet so often by chance
+    # Of 1e5 numbers one or two meet an outcome to eight digits by chance; a file with outcomes has all 23.
+    assert len(there) < 5
     assert "observed_data" not in str(tree.groups)
     assert "log_likelihood" not in tree.children  # that of the release is under "shared"
     assert not [text for text in outcomes.astype(str) if text in json.dumps([str(one.attrs) for one in tree.subtree])]

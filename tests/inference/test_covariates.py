@@ -19,11 +19,12 @@ from mpmtl_prob.data.covariates import Covariates, grouped
 from mpmtl_prob.federated import invite
 from mpmtl_prob.inference import EffectsPrior, SharedEffects, observed_effects, shared_effects, task_posteriors
 from mpmtl_prob.inference.owner.effects import _Public
-from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.owner.posteriors import SharedPosterior, _check_shared
+from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.inference.public.effects import _ACCEPTANCE
 from mpmtl_prob.inference.public.effects_draws import start_of
 from mpmtl_prob.models import effects as model
+from mpmtl_prob.models.effects_release import ACCURACY
 from mpmtl_prob.privacy.mechanisms import Gaussian
 from mpmtl_prob.releases import message
 from mpmtl_prob.releases.effects import CONSTANTS, EffectsLayout, effect_messages
@@ -152,8 +153,8 @@ def test_basis_has_principal_axes_of_what_covariates_tell_last():
 
 def drawn_parameters(rng, q):
     """mu, slopes, Omega and accuracy from the prior, by NumPy alone."""
-    weight = np.exp(np.log(model._LENGTHS) - 0.5 * model._LENGTHS**2)
-    lengths = rng.choice(model._LENGTHS, size=1 + q, p=weight / weight.sum())
+    weight = np.exp(np.log(model.LENGTHS) - 0.5 * model.LENGTHS**2)
+    lengths = rng.choice(model.LENGTHS, size=1 + q, p=weight / weight.sum())
     effects = lengths * np.array([PRIOR.average, *[PRIOR.slope] * q]) / np.sqrt(D) * rng.standard_normal((D, 1 + q))
     tau = PRIOR.spread * PRIOR.spread_factor ** rng.standard_normal() / np.sqrt(D)
     logit = lambda p: np.log(p / (1 - p))
@@ -241,7 +242,7 @@ def test_density_is_prior_times_likelihood_times_jacobian():
     for away, level in ((np.zeros((D, Q)), 0.3), (np.array([[0.4, -0.2], [0.1, 0.7]]), -0.8)):
         site = start_of(plain, "diagonal") | {"level": jnp.asarray([level])}
         of_rest, trace = log_density_of(sample, (plain,), {}, site)
-        mu, Omega, *parts = (trace[name]["value"] for name in ("mu", "Omega", *model.ACCURACY))
+        mu, Omega, *parts = (trace[name]["value"] for name in ("mu", "Omega", *ACCURACY))
         accuracy, p = model.Accuracy(*parts), jax.nn.sigmoid(parts[0])
         given = lambda x, p=p: substitute(lambda: model._slopes(seen.covariates, PRIOR, p), {"slopes_away": x})()
         slopes = given(jnp.asarray(away))
@@ -261,7 +262,7 @@ def test_two_releases_have_the_same_slopes():
         alone = start_of(first, "diagonal") | {"slopes_away": jnp.asarray(away)}
         of_both, trace = log_density_of(sample, (first, (second,)), {}, start_of(first, "diagonal", [second]) | alone)
         of_first, _ = log_density_of(sample, (first,), {}, alone)
-        names = ("mu", "Omega", "slopes", *(f"other_0/{name}" for name in model.ACCURACY))
+        names = ("mu", "Omega", "slopes", *(f"other_0/{name}" for name in ACCURACY))
         mu, Omega, slopes, *accuracy = (trace[name]["value"] for name in names)
         likelihood = model.log_likelihood(second, mu, Omega, model.Accuracy(*accuracy), slopes)
         ratios.append(float(of_both - of_first - likelihood))
@@ -528,7 +529,7 @@ def test_weights_of_draws_are_of_the_release_without_the_message(shared):
                    mp.privacy.Guarantee(None, None, "a test"), "effects", "none", "", effects=others)
     )  # fmt: skip
     seen = observed_effects(release)
-    accuracy = [shared.draws(name)[public.pick] for name in model.ACCURACY]
+    accuracy = [shared.draws(name)[public.pick] for name in ACCURACY]
     of_draw = lambda k: (
         public.mu[k],
         public.Omega[k],

@@ -12,7 +12,8 @@ from mpmtl_prob import TaskData
 from mpmtl_prob.inference import shared_covariance, task_posteriors
 from mpmtl_prob.inference.owner import leave_one_out as module
 from mpmtl_prob.inference.owner import methods
-from mpmtl_prob.inference.owner.leave_one_out import as_sent, leave_one_out, leave_one_out_posteriors
+from mpmtl_prob.inference.owner.leave_one_out import leave_one_out, leave_one_out_posteriors
+from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.privacy.mechanisms import exact
 from mpmtl_prob.single_task import conjugate
 

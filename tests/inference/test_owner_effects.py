@@ -10,9 +10,10 @@ import mpmtl_prob as mp
 from mpmtl_prob import Reference, TaskData
 from mpmtl_prob.inference import NoiseAware, OwnerEffects, shared_effects, task_posteriors
 from mpmtl_prob.inference.owner.effects import _Public
-from mpmtl_prob.inference.owner.leave_one_out import as_sent
+from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.inference.public.effects import observed_effects
-from mpmtl_prob.models.effects import ACCURACY, Accuracy, log_likelihood
+from mpmtl_prob.models.effects import Accuracy, log_likelihood
+from mpmtl_prob.models.effects_release import ACCURACY
 from mpmtl_prob.single_task.random_effects import (
     EffectsPriors,
     effects_posterior,

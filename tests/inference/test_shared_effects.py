@@ -17,10 +17,11 @@ import mpmtl_prob as mp
 from mpmtl_prob import Reference
 from mpmtl_prob.inference import EffectsPrior, SharedEffects, Until, observed_effects, shared_effects
 from mpmtl_prob.inference.owner.effects import _Public
-from mpmtl_prob.inference.owner.leave_one_out import as_sent
+from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.inference.public.effects import _ACCEPTANCE
 from mpmtl_prob.inference.public.effects_draws import start_of
 from mpmtl_prob.models import effects as model
+from mpmtl_prob.models.effects_release import ACCURACY
 from mpmtl_prob.privacy.mechanisms import Gaussian, Wishart
 from mpmtl_prob.releases.effects import CONSTANTS, EffectsLayout
 from mpmtl_prob.sampling.calibration import chain_for_each, uniformity
@@ -75,8 +76,8 @@ def logit(p):
 
 def drawn_parameters(rng, structure="full", prior=PRIOR, d=D):
     """mu, Omega and accuracy from the prior, by NumPy alone."""
-    weight = np.exp(np.log(model._LENGTHS) - 0.5 * model._LENGTHS**2)
-    length = rng.choice(model._LENGTHS, p=weight / weight.sum()) * prior.average
+    weight = np.exp(np.log(model.LENGTHS) - 0.5 * model.LENGTHS**2)
+    length = rng.choice(model.LENGTHS, p=weight / weight.sum()) * prior.average
     mu = length / np.sqrt(d) * rng.standard_normal(d)
     tau = np.exp(np.log(prior.spread) + np.log(prior.spread_factor) * rng.standard_normal()) / np.sqrt(d)
     Omega = tau**2 * drawn_shape(rng, structure, prior, d)
@@ -264,7 +265,7 @@ def test_log_likelihood_is_the_joint_normal_law_of_all_entries(coefficients, out
 @pytest.mark.parametrize("few", [0, 7], ids=["principal axes", "all entries"])
 def test_gradient_is_right_where_principal_axes_are_not_unique(monkeypatch, few):
     """Two effects alike: eigenvalues are equal, and eigenvectors anything; finite differences are the judge."""
-    monkeypatch.setattr(model, "_FEW_NUMBERS", few)
+    monkeypatch.setattr(model, "FEW_NUMBERS", few)
     seen = as_read(M * np.eye(D + 2) / (D + 2), LAWS["little noise"])
     accuracy = model.Accuracy(jnp.full(D, 1.0), jnp.asarray(0.3), jnp.asarray(1.0))
     value = quickly(lambda x: model.log_likelihood(seen, x[:D], jnp.diag(x[D:]), accuracy))
@@ -491,7 +492,7 @@ def test_owners_leave_their_message_out_of_their_own_release(of_two):
     public = _Public(both, 300)
     log_weight, _ = public.leave_one_out(tasks)
     v = as_sent(tasks, first)[:, 0]
-    accuracy = [both.draws(name)[public.pick] for name in model.ACCURACY]
+    accuracy = [both.draws(name)[public.pick] for name in ACCURACY]
 
     @quickly
     @partial(jax.vmap, in_axes=(None, None, 0, 0, 0))

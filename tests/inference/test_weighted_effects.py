@@ -10,8 +10,7 @@ from test_shared_effects import LAWS, ranks_among, simulated
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedEffects, Until, shared_effects, task_posteriors
-from mpmtl_prob.inference.public.effects_draws import STORED, start_of
-from mpmtl_prob.models.effects import model_of
+from mpmtl_prob.inference.public.effects_draws import density_of, start_of
 from mpmtl_prob.sampling.calibration import uniformity
 from mpmtl_prob.sampling.weighted import weighted_draws
 
@@ -105,15 +104,8 @@ def simulated_posteriors(replications):
     truths, data = simulated(LAWS["wishart"], replications)
     usable, true = [], []
     for seed, (seen, truth) in enumerate(zip(data, truths, strict=True)):
-        draws, weights = weighted_draws(
-            model_of("full"),
-            (seen, ()),
-            start=start_of(seen, "full"),
-            keep=STORED,
-            shape=(1, 19),
-            wanted=100,
-            seed=seed,
-        )
+        density = density_of("full", (seen, ()), start_of(seen, "full"))
+        draws, weights = weighted_draws(density, density.start, shape=(1, 19), wanted=100, seed=seed)
         if weights.bear(100):
             usable.append({name: values[0] for name, values in draws.items()})
             true.append(truth)
@@ -139,8 +131,8 @@ def test_calibration_catches_points_that_lie_too_close_together():
 
 @pytest.fixture(scope="module")
 def points():
-    tasks, reference = study(1)
-    release = mp.release(tasks, 1.0, reference=reference, unsafe_seed=0)
+    tasks, reference = study(3, seed=1)
+    release = mp.release(tasks, 3.0, reference=reference, unsafe_seed=1)
     return shared_effects(release, sampler="weighted", draws=200, progress_bar=False)
 
 

@@ -191,7 +191,7 @@ def test_the_odds_of_a_replaced_task_stay_within_the_bound(law):
     assert stats.binomtest(passed, n, min(odds.above + 1e-3, 1.0), alternative="greater").pvalue > RARE
 
 
-def test_the_bound_of_the_loss_holds_for_every_pair_with_the_curve():
+def test_the_loss_is_bounded_for_every_pair_below_the_curve():
     """No pair whose delta(eps) is below the curve passes an eps more often; such a pair may pass it more often than another.
 
     The pair with the curve of N(0, 1) against N(mu, 1) passes eps with one probability. A pair with three results, of which

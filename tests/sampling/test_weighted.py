@@ -10,6 +10,7 @@ import xarray as xr
 from scipy.stats import gamma, kstest
 
 from mpmtl_prob.sampling import weighted
+from mpmtl_prob.sampling.compiled_density import CompiledDensity
 from mpmtl_prob.sampling.importance import smoothed, systematic
 from mpmtl_prob.sampling.weighted import Weights, fitted, weighted_draws
 
@@ -42,7 +43,8 @@ def funnel():
 
 
 def drawn(model, start, *, keep=("x",), wanted=400, seed=0):
-    return weighted_draws(model, (), start=start, keep=keep, shape=(4, 300), wanted=wanted, seed=seed)
+    density = CompiledDensity(model, (), start, keep)
+    return weighted_draws(density, density.start, shape=(4, 300), wanted=wanted, seed=seed)
 
 
 def test_a_normal_law_is_found_as_it_is():

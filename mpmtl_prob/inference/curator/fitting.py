@@ -14,6 +14,7 @@ import numpy as np
 from numpyro.infer import NUTS
 from numpyro.infer.mcmc import MCMCKernel
 
+from mpmtl_prob._util.arrays import Draws
 from mpmtl_prob._util.checks import one_of, whole
 from mpmtl_prob._util.devices import without_copies
 from mpmtl_prob._util.forks import check_not_forked
@@ -24,10 +25,11 @@ from mpmtl_prob.inference.curator.posterior import Posterior
 from mpmtl_prob.models import penalised
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling import chains as loop
-from mpmtl_prob.sampling.chains import ChainStates, Draws
+from mpmtl_prob.sampling.chains import ChainStates
 from mpmtl_prob.sampling.checkpoint import fingerprint, read, settings_of, write
+from mpmtl_prob.sampling.extent import Interrupted
 from mpmtl_prob.sampling.langevin import ProximalLangevin
-from mpmtl_prob.sampling.runs import Chunk, Interrupted, Sampling
+from mpmtl_prob.sampling.runs import Chunk, Sampling
 
 Model = Callable[..., None]
 

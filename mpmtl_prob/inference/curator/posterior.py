@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
 from mpmtl_prob.data.cells import label_text
@@ -22,7 +22,6 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import NOT_PRIVATE, Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
 from mpmtl_prob.sampling.stored import packed, unpacked
 

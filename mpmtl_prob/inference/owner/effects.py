@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 import numpy as np
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.checks import fraction, one_of, whole
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.data.cells import label_text
@@ -21,15 +21,15 @@ from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.matching import in_order, match_positions, task_data
 from mpmtl_prob.data.prediction import Prediction
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.inference.owner.leave_one_out import as_sent
 from mpmtl_prob.inference.owner.likelihoods import NO_TARGETS, OF_ESTIMATES, Likelihood, OfEstimates, are_labels, named
 from mpmtl_prob.inference.owner.own_effects import FromAll, Known, OwnEffects, known_of, own_effects, with_own_intercept
 from mpmtl_prob.inference.owner.posterior import OwnerPosterior
+from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.inference.owner.visible_spread import visible_shape
 from mpmtl_prob.inference.public.effects import TABLE_UNITS, SharedEffects, observed_effects
-from mpmtl_prob.models.effects import ACCURACY, Accuracy, CovariateGroups, EffectsRelease, log_likelihood
+from mpmtl_prob.models.effects_density import Law, log_likelihoods
+from mpmtl_prob.models.effects_release import ACCURACY, FEW_NUMBERS, CovariateGroups, EffectsRelease
 from mpmtl_prob.releases.effects import EffectsLayout, estimates_in_layout, in_layout, row_warnings, warn_owner
-from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, khat_advice
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
 from mpmtl_prob.single_task.random_effects import EffectsPriors
@@ -481,15 +481,14 @@ class _Public:
         release = self.shared.release
         sent = as_sent(tasks, release) if sent is None else sent
         seen = self.seen
-        law = (self.mu, self.Omega, Accuracy(*(self.shared.draws(name)[self.pick] for name in ACCURACY)), self.slopes)
-        with jax.enable_x64(True):
-            of_release = _log_likelihoods(seen, law)
-            ratios = []
-            for v, groups in zip(sent.T, _groups_without_task(tasks, self.shared.layout, seen), strict=True):
-                without_task = seen._replace(
-                    sigma=np.asarray(seen.sigma) - np.outer(v, v), num_tasks=release.num_tasks - 1.0, covariates=groups
-                )
-                ratios.append(np.asarray(_log_likelihoods(without_task, law) - of_release))
+        law = Law(self.mu, self.Omega, *(self.shared.draws(name)[self.pick] for name in ACCURACY))
+        of_release = _log_likelihoods(seen, law, self.slopes)
+        ratios = []
+        for v, groups in zip(sent.T, _groups_without_task(tasks, self.shared.layout, seen), strict=True):
+            without_task = seen._replace(
+                sigma=np.asarray(seen.sigma) - np.outer(v, v), num_tasks=release.num_tasks - 1.0, covariates=groups
+            )
+            ratios.append(_log_likelihoods(without_task, law, self.slopes) - of_release)
         weight, khat = smoothed(np.array(ratios))
         with np.errstate(divide="ignore"):
             return np.log(weight), khat
@@ -507,13 +506,14 @@ def _groups_without_task(
     return [seen.covariates._replace(counts=groups.counts - (np.arange(len(groups.counts)) == g)) for g in of_tasks]
 
 
-@jax.jit
-def _log_likelihoods(
-    release: EffectsRelease, law: tuple[FloatArray, FloatArray, Accuracy, FloatArray | None]
-) -> jax.Array:
-    """Return the log likelihoods of draws of mu, Omega, accuracy and slopes, (S,)."""
-    out: jax.Array = jax.lax.map(lambda draw: log_likelihood(release, *draw), law)
-    return out
+def _log_likelihoods(release: EffectsRelease, law: Law, slopes: FloatArray | None) -> FloatArray:
+    """Return the log likelihoods of draws of mu, Omega and accuracy, and of slopes (S, d, q) where there are any, (S,)."""
+    if slopes is None and len(np.asarray(release.sigma)) > FEW_NUMBERS:
+        return log_likelihoods(release, law)
+    from mpmtl_prob.models.effects import compiled_log_likelihoods
+
+    with jax.enable_x64(True):
+        return np.asarray(compiled_log_likelihoods(release, law, slopes))
 
 
 def _tree(tasks: TaskData | Estimates, shared: SharedEffects, draws: Draws, constants: dict[str, Any]) -> xr.DataTree:

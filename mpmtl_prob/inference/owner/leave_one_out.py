@@ -6,18 +6,15 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob.data.estimates import Estimates
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.inference.owner.likelihoods import GAUSSIAN, Likelihood
 from mpmtl_prob.inference.owner.methods import Results, ResultsByTurns, plug_in, raised_shapes
+from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.inference.public.covariance_draws import CovarianceDraws
 from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
 from mpmtl_prob.privacy.guarantee import Guarantee
-from mpmtl_prob.privacy.lattice import clipped, sent, unit_columns
-from mpmtl_prob.releases.effects import effect_messages
-from mpmtl_prob.releases.messages import OF_LENGTH_ONE, messages
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.runs import raise_on_interrupt
+from mpmtl_prob.sampling.extent import raise_on_interrupt
 
 
 def leave_one_out(release: Release, message: FloatArray) -> Release:
@@ -50,14 +47,6 @@ def leave_one_out(release: Release, message: FloatArray) -> Release:
         composed_with=release.composed_with,
         lattice=release.lattice,
     )
-
-
-def as_sent(tasks: TaskData | Estimates, release: Release) -> FloatArray:
-    """Return the tasks' messages as a release of one round has them, (d, m), to the last bit."""
-    W = messages(tasks, release.scaling)[0] if release.effects is None else effect_messages(tasks, release.effects)
-    K = release.mechanisms[0].clip
-    W = unit_columns(W) if release.message in OF_LENGTH_ONE else clipped(W, K)
-    return W if release.lattice is None else sent(W, K, release.lattice)
 
 
 def leave_one_out_posteriors(

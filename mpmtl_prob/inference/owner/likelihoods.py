@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from mpmtl_prob._util import protocols
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob._util.former import accept_former_methods, former_names
 from mpmtl_prob.data.gram import unit
@@ -27,8 +27,6 @@ from mpmtl_prob.data.prediction import (
     stream,
 )
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.models import task as model
-from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.single_task import conjugate, intercepts, laplace, student
 from mpmtl_prob.single_task.families import (
     BERNOULLI,
@@ -210,7 +208,11 @@ class NormalErrors(Likelihood):
         return _numbers(tasks, W, draws, pick, seed, normal_errors)
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly | None:
-        return None if self.snr is not None else _jointly(model.joint, X, y)
+        if self.snr is not None:
+            return None
+        from mpmtl_prob.models import task as model  # imported here, as no other way of an owner needs NumPyro
+
+        return _jointly(model.joint, X, y)
 
     def pointwise(
         self,
@@ -245,6 +247,8 @@ class StudentTErrors(Likelihood):
         return _numbers(tasks, W, draws, pick, seed, _student_errors)
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
+        from mpmtl_prob.models import task as model
+
         return _jointly(model.joint_student_t, X, y)
 
     def pointwise(
@@ -295,6 +299,8 @@ class BernoulliLabels(Likelihood):
         )
 
     def jointly(self, X: FloatArray, y: FloatArray) -> Jointly:
+        from mpmtl_prob.models import task as model
+
         start = {"log_snr": np.log(laplace.SNR_MEDIAN), "u": np.zeros(X.shape[1])}
         return Jointly(model.joint_bernoulli, start, ("log_snr",))
 

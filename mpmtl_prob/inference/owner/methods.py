@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from tqdm.auto import tqdm
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.checks import positive
 from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.prediction import power_above
@@ -31,7 +31,7 @@ from mpmtl_prob.inference.public.shared import SharedPosterior
 from mpmtl_prob.inference.public.structures import model_for
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.importance import num_proposals, resampled, smoothed
-from mpmtl_prob.sampling.nuts import Draws, run_nuts
+from mpmtl_prob.sampling.nuts import run_nuts
 from mpmtl_prob.single_task import conjugate
 
 #: Tasks that share a generator of random numbers, and whose Gram matrices are in memory together.

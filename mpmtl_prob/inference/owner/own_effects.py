@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.hidden_arrays import shown
 from mpmtl_prob.data.estimates import Estimate, Estimates
 from mpmtl_prob.data.tasks import TaskData
@@ -16,7 +16,6 @@ from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.owner.likelihoods import Likelihood, OfEstimates
 from mpmtl_prob.inference.public.effects_draws import in_table, per_table_unit
 from mpmtl_prob.releases.effects import EffectsLayout, in_common_units, in_layout, predictors, rows_of_numbers
-from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.importance import num_proposals, smoothed
 from mpmtl_prob.single_task.generalized import Predictors
 from mpmtl_prob.single_task.generalized_effects import generalized_posterior

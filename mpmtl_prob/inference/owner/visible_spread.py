@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob.models.effects import EffectsRelease
+from mpmtl_prob.models.effects_release import EffectsRelease
 
 #: An axis counts if its eigenvalue exceeds the median one by this share of the largest eigenvalue of noise.
 _CUT = 0.3

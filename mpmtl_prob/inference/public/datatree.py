@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob.inference.public import inverse_wishart as law
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.chains import Draws
 
 if TYPE_CHECKING:
     import xarray as xr

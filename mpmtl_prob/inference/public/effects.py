@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 import numpy as np
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
 from mpmtl_prob.data.cells import file_name
 from mpmtl_prob.data.covariates import Covariates, grouped, standardised
 from mpmtl_prob.data.units import Units
-from mpmtl_prob.inference.public.effects_draws import STORED, in_table, per_table_unit, start_of, stored_of, watched_of
-from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
-from mpmtl_prob.models.effects import (
-    CovariateGroups,
-    EffectsPrior,
-    EffectsRelease,
-    model_of,
+from mpmtl_prob.inference.public.effects_draws import (
+    density_of,
+    in_table,
+    per_table_unit,
+    start_of,
+    stored_of,
+    watched_of,
 )
+from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
+from mpmtl_prob.models.effects_release import CovariateGroups, EffectsPrior, EffectsRelease
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import ESS_PER_CHAIN, Diagnosis, Remedies, diagnose, diagnose_weights
-from mpmtl_prob.sampling.nuts import WARMUP, kernel
-from mpmtl_prob.sampling.runs import Sampling, Until
+from mpmtl_prob.sampling.extent import WARMUP, Until
 from mpmtl_prob.sampling.weighted import Weights, weighted_draws
 
 if TYPE_CHECKING:
@@ -415,10 +415,8 @@ def shared_effects(
     checked = check_prior(EffectsPrior() if prior is None else prior)
     begin = time.perf_counter()
     most = check_sampling(chains, warmup, draws, seed, until)
-    observed = observed_effects(first, checked)
-    observed_others = tuple(observed_effects(other, checked) for other in others)
-    start = start_of(observed, structure, observed_others)
-    args = (observed, observed_others)
+    args = (observed_effects(first, checked), tuple(observed_effects(other, checked) for other in others))
+    start = start_of(args[0], structure, args[1])
     weights = None
 
     def posterior(
@@ -443,12 +441,15 @@ def shared_effects(
             raise ValueError("until: expected none with sampler='weighted', which knows when it has enough, got one")
         wanted = ESS_PER_CHAIN * int(chains)
         with jax.enable_x64(True):
-            drawn, weights = weighted_draws(
-                model_of(structure), args, start=start, keep=STORED, shape=(int(chains), most), wanted=wanted, seed=seed
-            )
+            density = density_of(structure, args, start)
+            drawn, weights = weighted_draws(density, density.start, shape=(int(chains), most), wanted=wanted, seed=seed)
         if weights.bear(wanted):
             statistics = {"lp": drawn.pop("lp")}
             return posterior(drawn, statistics, time.perf_counter() - begin, None, "weighted")
+    from mpmtl_prob.models.effects import model_of  # imported here, as weighted points may do without NumPyro
+    from mpmtl_prob.sampling.nuts import kernel
+    from mpmtl_prob.sampling.runs import Sampling
+
     run = Sampling(kernel(model_of(structure), _ACCEPTANCE), args, int(warmup), watched=watched_of, keep=stored_of)
     return Chains(run, True, posterior).start(int(chains), seed, start, most, until, progress_bar, begin)
 

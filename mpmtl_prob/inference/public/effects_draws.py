@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob.data.units import Units
-from mpmtl_prob.models.effects import ACCURACY, MAX_RANK, EffectsRelease, other_site
-from mpmtl_prob.sampling.chains import Draws
+from mpmtl_prob.models.effects_density import EffectsDensity
+from mpmtl_prob.models.effects_release import ACCURACY, FEW_NUMBERS, MAX_RANK, EffectsRelease, other_site
+
+if TYPE_CHECKING:
+    from mpmtl_prob.sampling.compiled_density import CompiledDensity
 
 #: Sites that are stored.
 STORED = (
@@ -39,6 +42,20 @@ def start_of(seen: EffectsRelease, structure: str, others: Sequence[EffectsRelea
         }
         start |= of_shape[structure]
     return start
+
+
+def density_of(
+    structure: str, args: tuple[EffectsRelease, tuple[EffectsRelease, ...]], start: Mapping[str, Any]
+) -> EffectsDensity | CompiledDensity:
+    """Return the density of the model, in NumPy where that has it, and compiled otherwise."""
+    release, others = args
+    long = len(np.asarray(release.sigma)) > FEW_NUMBERS
+    if structure == "full" and long and release.covariates is None and not others:
+        return EffectsDensity(release, start)
+    from mpmtl_prob.models.effects import model_of
+    from mpmtl_prob.sampling.compiled_density import CompiledDensity
+
+    return CompiledDensity(model_of(structure), args, start, STORED)
 
 
 def stored_of(draws: Draws) -> Draws:

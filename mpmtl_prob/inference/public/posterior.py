@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import jax
 from numpy.typing import ArrayLike
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.checks import MANY, whole
 from mpmtl_prob._util.files import holding, read_tree, write_netcdf
 from mpmtl_prob._util.html import card
 from mpmtl_prob.inference.subspace import Subspace, subspace
 from mpmtl_prob.privacy.guarantee import Guarantee
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.chains import ChainStates, Draws, join
 from mpmtl_prob.sampling.diagnostics import Diagnosis
-from mpmtl_prob.sampling.runs import Chunk, Sampling, Until
+from mpmtl_prob.sampling.extent import Until
 from mpmtl_prob.sampling.stored import packed, unpacked
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from mpmtl_prob.sampling.chains import ChainStates
+    from mpmtl_prob.sampling.runs import Chunk, Sampling
 
 #: Largest number of draws per chain of :func:`extend_until_sound`.
 MOST_DRAWS = 2000
@@ -206,6 +208,8 @@ class Chains[P]:
         seconds: float,
     ) -> P:
         """Run the chains up to ``most`` draws of each, or until there are enough; ``seconds`` is the time so far."""
+        from mpmtl_prob.sampling.chains import join
+
         begin = time.perf_counter()
         with self._precision():
             reached = self.run.extend(reached, parts, most, until=until, progress_bar=progress_bar)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tqdm.auto import tqdm
 
-from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.checks import as_float_array, one_of
 from mpmtl_prob._util.files import holding, read_tree
 from mpmtl_prob._util.former import FormerName, former_arguments
@@ -27,17 +27,15 @@ from mpmtl_prob.inference.public.moment_estimate import first_look
 from mpmtl_prob.inference.public.posterior import NO_AVERAGES, Chains, PublicPosterior, check_sampling, refused_names
 from mpmtl_prob.inference.public.structures import Full, Structure, structure_of
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.chains import Draws
 from mpmtl_prob.sampling.diagnostics import Diagnosis, Remedies, diagnose
-from mpmtl_prob.sampling.nuts import WARMUP, kernel
-from mpmtl_prob.sampling.runs import Sampling, Until
+from mpmtl_prob.sampling.extent import WARMUP, Until
+from mpmtl_prob.sampling.nuts import kernel
+from mpmtl_prob.sampling.runs import Sampling
 
 if TYPE_CHECKING:
     import xarray as xr
 
 
-#: Acceptance probability that step sizes aim at. With NumPyro's .8 single transitions diverge in one posterior of ten.
-ACCEPTANCE = 0.9
 #: Advice of a diagnosis of :func:`shared_covariance`.
 REMEDIES = Remedies(
     "Call shared_covariance with more draws, or a longer warmup.",
@@ -308,7 +306,9 @@ def shared_covariance(
     model_and_init = requested.model_for(release)
     if progress_bar:
         tqdm.write(str(first_look(release)))
-    run = Sampling(kernel(model_and_init.model, ACCEPTANCE), (observed(release),), int(warmup), watched=_watched)
+    run = Sampling(
+        kernel(model_and_init.model, requested.acceptance), (observed(release),), int(warmup), watched=_watched
+    )
 
     def posterior(
         drawn: Draws, statistics: Draws, seconds: float, extend: Callable[..., SharedPosterior]

@@ -56,11 +56,14 @@ class Structure(ABC):
         name: its name in tables, files and words.
         rotation_invariant: whether the prior is invariant to rotations.
         double: whether to sample in double precision always. In single precision a floor is lost beside a large direction.
+        acceptance: acceptance probability that step sizes aim at. With NumPyro's .8 single transitions of the other
+            structures diverge in one posterior of ten.
     """
 
     name: ClassVar[str]
     rotation_invariant: ClassVar[bool] = False
     double: ClassVar[bool] = False
+    acceptance: ClassVar[float] = 0.9
 
     def check(self, num_tasks: int, num_features: int) -> None:
         """Check, before there is a release, whether the structure can read one of these sizes.
@@ -187,6 +190,8 @@ class LowRankStructure(Structure):
     name = "low_rank"
     rotation_invariant = True
     double = True
+    #: Its trajectories are four times as long as those of "full"; with 0.9 they had more steps and fewer effective draws.
+    acceptance = 0.8
 
     def check(self, num_tasks: int, num_features: int) -> None:
         _as_many_tasks(self, num_tasks, num_features)
