@@ -108,8 +108,20 @@ def allocation(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str
     grid = grids.rounds(
         LowRank, train, epsilon=unit.epsilon, acceleration=accelerated, adjacency=arms.ADJACENCY, **options
     )[:: study.effort.stride]
+    grid = [candidate for candidate in grid if _can_be_drawn(candidate, train)]
     selection = cross_validate(grid, train, folds=study.effort.folds, seed=unit.replication, progress_bar=False)
     return {"error": float(selection.mean.min()), "rounds": selection.best.rounds, **_claims(selection.best, train)}
+
+
+def _can_be_drawn(candidate: LowRank, train: TaskData) -> bool:
+    """Return False for many rounds whose budgets differ so much that no double holds both the largest and the least noise."""
+    try:
+        candidate.plan(train)
+    except ValueError as error:
+        if "budgets that differ less" in str(error):
+            return False
+        raise
+    return True
 
 
 def noise_to_signal(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str, Any]:

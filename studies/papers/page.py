@@ -39,8 +39,8 @@ _READINGS = {
         "penalties: both shrink alike."
     ),
     "fig4": "The journal's caption gives this eps, the preprint's a tenth of it. Q_0 = 1 - sqrt(mu), as printed. "
-    "The command does not run to its end today: with some of these exponents budgets differ so much from round to round that "
-    "the largest noise leaves a double no room for the least, which is refused.",
+    "Numbers of rounds with which budgets differ so much that no double holds both the largest and the least noise are left "
+    "out since these numbers were computed.",
     "fig5": (
         "The penalty was chosen for fits with noise. Without noise the same penalty shrinks the models more, and most of the "
         "distance between the two fits comes from that, little from which noise was drawn. For DP-MTRL at this eps the "
