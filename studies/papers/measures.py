@@ -113,7 +113,7 @@ def allocation(study: Study, unit: Unit, choice: arms.Choice | None) -> dict[str
     return {"error": float(selection.mean.min()), "rounds": selection.best.rounds, **_claims(selection.best, train)}
 
 
-def _can_be_drawn(candidate: LowRank, train: TaskData) -> bool:
+def _can_be_drawn(candidate: MPMTL, train: TaskData) -> bool:
     """Return False for many rounds whose budgets differ so much that no double holds both the largest and the least noise."""
     try:
         candidate.plan(train)
