@@ -154,7 +154,7 @@ def _flow(release: Release, words: board.Words) -> str:
 
 def _odds(moved: board.Odds) -> str:
     """Draw an attacker's belief before and after the release (membership inference)."""
-    rows = [("before", 0.5), ("half the time", moved.typical), ("after, at most", moved.most)]
+    rows = [("before", 0.5), ("half the time", moved.typical), ("exceptions aside", moved.most)]
     return pictures.bars([(label, share, board.percent(share)) for label, share in rows])
 
 

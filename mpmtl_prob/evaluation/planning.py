@@ -204,13 +204,13 @@ class StudyPlan:
             "",
             aligned([("eps", "delta", "attacker", "error", "pooled", "standard error", "is it worth it?"), *lines]),
             "",
-            f"attacker        Somebody who holds it as likely that this {task} took part as that another did knows it",
-            "                with at most this probability after the release. 50 % is a guess.",
+            f"attacker        Somebody who holds two versions of a {task}'s rows for equally likely gives the true one",
+            "                at most this probability after the release, rare exceptions aside. 50 % is a guess.",
             f"error           {self._kind_of_error(task)}, over the error without the release:",
             "                0.8 is a fifth less, 1 no gain.",
             "pooled          The same for a mixed model of all rows in one place, which is not private.",
             "standard error  Of an average effect, in standard deviations of the target for one of the column. Before the",
-            f"                release it is {before:.2f}.",
+            f"                release, by its prior, it is {before:.2f}.",
         ]
         if self.table_units:
             text += ["", *self._lines_of_columns(), ""]

@@ -63,8 +63,8 @@ def paragraphs(promise: Promise, say: Words) -> list[tuple[str, str]]:
     """Return headings and paragraphs that explain a promise to whole tasks, in a study's words."""
     patients = (
         f"No {say.row}'s record leaves the {say.task}. The {say.task} sends one short list of numbers about all of its "
-        f"{say.rows} together: estimates, and how exact they are. These lists are added up over all {say.task}s, and random "
-        "noise is added. Only the noisy sum is published. "
+        f"{say.rows} together: estimates, and how exact they are. The numbers of these lists, and their products, are added "
+        f"up over all {say.task}s, and random noise is added. Only the noisy sums are published. "
     )
     if promise.odds is None:
         return [
@@ -109,17 +109,17 @@ def _learnt(promise: Promise, odds: Odds, say: Words) -> str:
         f"Assume an attacker who {knowledge}, and cannot tell which is right: 50 % each. After reading everything that is "
         f"published, however much they compute, they {_gives(odds.most)}.",
     ]
-    if odds.typical <= _MOST_TOLD:
-        sentences.append(f"In half of all cases, over the random noise, it is no more than {percent(odds.typical)}.")
     sentences.append(_exception(odds.exception))
+    if odds.typical <= _MOST_TOLD:
+        sentences.append(f"In half of all cases it is no more than {percent(odds.typical)}.")
     if promise.adjacency == Adjacency.REPLACE:
         # of a version that was thought p likely the odds grow by no more than those of one half
         guess = 0.01
         after = odds.most * guess / (odds.most * guess + (1 - odds.most) * (1 - guess))
         if after <= _MOST_TOLD:
             sentences.append(
-                "Attackers who know less have more than two versions to choose from. One that they gave "
-                f"{percent(guess)} before has at most {percent(after)} afterwards, with the same exception."
+                "Attackers who know less have more than two versions to choose from. One that they "
+                f"believed {percent(guess)} likely becomes at most {percent(after)} likely, with the same exception."
             )
     return " ".join(sentences)
 
@@ -142,13 +142,13 @@ def _exception(chance: float) -> str:
     if chance <= 0:
         return "There is no exception."
     if chance < 1e-12:
-        return "With a probability of less than one in a trillion, over the random noise, it is more."
+        return "The random noise can make it more with a probability of less than one in a trillion."
     if chance > 0.5:
         return "It can be more, and nothing useful is promised about how often."
     in_so_many = 1 / chance
     digits = 10 ** max(int(np.floor(np.log10(in_so_many))) - 1, 0)
     in_words = f"one in {int(in_so_many // digits) * digits:,}"
-    return f"With a probability of at most {in_words}, over the random noise, it is more."
+    return f"The random noise can make it more with a probability of at most {in_words}."
 
 
 def _not_promised(say: Words) -> str:
@@ -159,9 +159,10 @@ def _not_promised(say: Words) -> str:
             f"findings on purpose: if it finds that older {say.rows} stay longer, people will suppose so of yours too, as "
             "after any study.",
             f"Whoever adds up the lists sees the list of each {say.task}, unless they are added up under masks (secure "
-            f"aggregation). Whoever has records of {say.rows} at the {say.task} still has them. If the {say.task} computes "
-            "further results from its own records and shows them, the promise does not cover these.",
-            f"If one owner has several {say.task}s, all of them together are protected less than each. Every further study "
-            "of the same records reveals a little more. The curator's ledger counts all of them, and has their total.",
+            f"aggregation). The promise is no help against people who already have records of the {say.task}. If the "
+            f"{say.task} computes further results from its own records and shows them, the promise does not cover these.",
+            f"The {say.task}s of one owner, as a group, have a weaker promise than each. Every further study of the same "
+            "records reveals a little more. The curator's ledger adds up the releases of this curator, and refuses one "
+            "beyond an agreed total. It does not count studies elsewhere.",
         ]
     )

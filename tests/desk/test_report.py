@@ -203,7 +203,7 @@ def test_a_belief_of_one_half_becomes_at_most_what_eps_allows():
     assert text.startswith("Your patients.")
     assert "a probability of at most 73 %." in text
     assert "at most 2.7 times as large" in text
-    assert "One that they gave 1 % before has at most 3 % afterwards" in text  # e / (e + 99)
+    assert "One that they believed 1 % likely becomes at most 3 % likely" in text  # e / (e + 99)
     assert not [word for word in JARGON if re.search(rf"\b{word}\b", text)]
 
 
