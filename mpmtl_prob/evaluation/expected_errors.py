@@ -201,9 +201,10 @@ class Accuracy(NamedTuple):
     log_spread: FloatArray
     log_spread_without_noise: FloatArray
 
-    def standard_error(self, d: int) -> float:
-        """Return the standard error of an average effect, whose size is known by its prior only."""
-        return float(np.mean(1 / np.sqrt(1 / np.diag(self.mean) + d / EffectsPrior().average ** 2)))
+    def standard_errors(self, d: int) -> FloatArray:
+        """Return the standard errors of average effects, (d,), whose sizes are known by their prior only."""
+        errors: FloatArray = 1 / np.sqrt(1 / np.diag(self.mean) + d / EffectsPrior().average ** 2)
+        return errors
 
 
 def accuracy(guess: Guess, tasks: Sequence[SimulatedTask], layout: EffectsLayout, sd: float, m: int) -> Accuracy:

@@ -36,6 +36,8 @@ EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 #: beyond which the noise hides average effects.
 _WORTH, _LITTLE, _SAYS_LITTLE = 0.95, 0.98, 0.8
 _FEW_TASKS = 30
+#: Largest distance of an example's numbers from the centres of the reference, in its scales.
+_FARTHEST = 1e4
 #: Range of eps that is searched for one with the wanted standard error.
 _LEAST_EPSILON, _MOST_EPSILON = 1e-3, 50.0
 
@@ -46,13 +48,15 @@ class Expected(NamedTuple):
     Attributes:
         epsilon: the budget.
         delta: the delta that is proved with it.
-        odds: largest probability that an attacker who began with one half can come to (membership inference).
+        odds: largest probability with which an attacker who has two versions of a task's rows names the true one (membership
+            inference).
         alone: error of a task by its own rows.
         release: error of a task with the release.
         mixed: error of a task in a mixed model of all rows, without privacy.
         standard_error: standard error of an average effect with the release, in standard deviations of the target for one
             of the column.
         before: the same before the release, from the prior.
+        standard_errors: the same as ``standard_error`` for every coefficient, an intercept last.
         error: standard error of ``release`` over ``alone`` due to the number of simulated tasks.
     """
 
@@ -64,6 +68,7 @@ class Expected(NamedTuple):
     mixed: float
     standard_error: float
     before: float
+    standard_errors: tuple[float, ...]
     error: float
 
     @property
@@ -125,8 +130,7 @@ class StudyPlan:
     @property
     def least_epsilon(self) -> float | None:
         """Smallest eps of the table at which the release is worth it; None if there is none."""
-        worth_it = (expected.epsilon for expected in self.by_epsilon if expected.says == "worth it")
-        return next(worth_it, None)
+        return min((expected.epsilon for expected in self.by_epsilon if expected.says == "worth it"), default=None)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table by eps: delta, odds, errors over the error alone, and the standard error of an average effect."""
@@ -164,7 +168,9 @@ class StudyPlan:
         return pd.DataFrame(columns, index=index).rename_axis(columns="epsilon")
 
     def _in_table(self, expected: Expected) -> dict[Hashable, float]:
-        return {name: expected.standard_error * times for name, times in self.table_units.items()}
+        names = sorted(self.table_units, key=lambda name: name == NAME)  # an intercept comes last
+        errors = dict(zip(names, expected.standard_errors, strict=True))
+        return {name: errors[name] * times for name, times in self.table_units.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and words, for JSON."""
@@ -204,8 +210,8 @@ class StudyPlan:
             "",
             aligned([("eps", "delta", "attacker", "error", "pooled", "standard error", "is it worth it?"), *lines]),
             "",
-            f"attacker        Somebody who holds two versions of a {task}'s rows for equally likely gives the true one",
-            "                at most this probability after the release, rare exceptions aside. 50 % is a guess.",
+            f"attacker        Somebody who holds two versions of a {task}'s rows for equally likely names the true one",
+            "                after the release with at most this probability. 50 % is a guess.",
             f"error           {self._kind_of_error(task)}, over the error without the release:",
             "                0.8 is a fifth less, 1 no gain.",
             "pooled          The same for a mixed model of all rows in one place, which is not private.",
@@ -421,12 +427,18 @@ def _columns(
         "example", slopes, example.features, of="the coefficients", advice="name its columns as they are"
     )
     every = np.asarray(example.rows, dtype=np.float64)[:, places]
-    columns = [every[begin:end] for begin, end in pairwise(example.offsets)]
+    varies = np.ptp(every, axis=0) > 0
+    if slopes and not varies.any():
+        raise ValueError(f"example: expected columns that vary, got {len(every)} rows that are all alike")
     if reference is not None:
-        units = reference.units(slopes)
-        return tuple(units.rows(X) for X in columns)
-    scale = every.std(axis=0)
-    return tuple((X - every.mean(axis=0)) / np.where(scale > 0, scale, 1.0) for X in columns)
+        every = reference.units(slopes).rows(every)
+    else:
+        every = np.where(varies, (every - every.mean(axis=0)) / np.where(varies, every.std(axis=0), 1.0), 0.0)
+    if (away := np.abs(every).max(initial=0.0)) > _FARTHEST:
+        raise ValueError(
+            f"example: expected columns in the units of the reference, got one {away:.2g} of its scales from its centre"
+        )
+    return tuple(every[begin:end] for begin, end in pairwise(example.offsets))
 
 
 def _counted(bar: Any, expected: Expected) -> Expected:
@@ -465,8 +477,9 @@ def _expected(guess: Guess, tasks: Sequence[SimulatedTask], terms: Terms, seed: 
     guarantee = of_release((law,), epsilon=terms.epsilon, adjacency=terms.adjacency, claimed=None, seeded=False)
     assert guarantee.proved is not None
     return Expected(
-        terms.epsilon, guarantee.proved.delta, guarantee.membership_odds().cap, float(alone), float(release), float(mixed),
-        known.standard_error(guess.d), float(EffectsPrior().average / np.sqrt(guess.d)), float(error),
+        terms.epsilon, guarantee.proved.delta, (1 + guarantee.delta(0.0)) / 2, float(alone), float(release), float(mixed),
+        float(known.standard_errors(guess.d).mean()), float(EffectsPrior().average / np.sqrt(guess.d)),
+        tuple(known.standard_errors(guess.d).tolist()), float(error),
     )  # fmt: skip
 
 
@@ -478,7 +491,7 @@ def _epsilon_for(
 
     def missed(log_epsilon: float) -> float:
         at = terms(float(np.exp(log_epsilon)))
-        return _accuracy(guess, tasks, at).standard_error(guess.d) - wanted
+        return float(_accuracy(guess, tasks, at).standard_errors(guess.d).mean()) - wanted
 
     low, high = np.log(_LEAST_EPSILON), np.log(_MOST_EPSILON)
     if missed(high) > 0:

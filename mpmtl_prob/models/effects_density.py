@@ -1,8 +1,9 @@
 """Density of the mixed model of a release at many points, with its gradient, in NumPy.
 
-It is the density of :func:`mpmtl_prob.models.random_effects` with structure "full", of one release whose tasks have no
-covariates. That model is the definition, and this module agrees with it up to rounding. Here nothing is traced or compiled,
-which for the few thousand points of a release would take longer than computing them.
+It is the density of :func:`mpmtl_prob.models.random_effects` with structure "full", of one release of messages of more than
+``FEW_NUMBERS`` numbers whose tasks have no covariates. That model is the definition, and this module agrees with it up to
+rounding. Here nothing is traced or compiled, which for the few thousand points of a release would take longer than
+computing them.
 
 Names are those of the model. Every array begins with the points, (B, ...). ``bar`` at the end of a name stands for the
 derivative of the log density (reverse mode), of symmetric matrices as if all their entries were free.

@@ -34,7 +34,7 @@ FLOOR = 1e-5
 SMALLEST_VARIANCE = 1e-2 * FLOOR
 #: Length of messages up to which the likelihood has the covariance of all entries of A; only the NumPyro model computes it.
 #: The fewer effects there are, the more lengths of messages vary, and the more their entries are correlated in every basis.
-FEW_NUMBERS = 7
+FEW_NUMBERS = 5
 #: Prior standard deviation of the logits of the correlation and of p.
 LOGIT_SD = 1.5
 #: Scale of the half-normal priors of differences in p, between effects and between tasks.

@@ -95,7 +95,8 @@ def paragraphs(promise: Promise, say: Words) -> list[tuple[str, str]]:
 def _factor(most: float) -> str:
     """Return by how much probabilities differ, in words; nothing where that is more than a hundred times."""
     factor = most / (1 - most) if most < 1 else np.inf
-    return f", at most {factor:.2g} times as large or as small, rare exceptions aside" if factor < 100 else ""
+    rounded_up = np.ceil(factor * 100 - 1e-9) / 100
+    return f", at most {rounded_up:.3g} times as large or as small, rare exceptions aside" if factor < 100 else ""
 
 
 def _learnt(promise: Promise, odds: Odds, say: Words) -> str:
@@ -131,9 +132,11 @@ def _gives(most: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a probability in per cent, which is never rounded to a certainty."""
+    """Return a probability in per cent, which is never rounded to a certainty, nor to a guess between two."""
     if share > _MOST_TOLD:
         return "more than 99 %"
+    if 0.5 < share < 0.505:
+        return f"{np.ceil(1000 * share) / 10:.1f} %"
     return "less than 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 

@@ -177,10 +177,12 @@ class Guarantee:
         whole("group", group)
         if self.proved is None or self.proved.delta >= 1:
             return board.Promise(Adjacency.REPLACE, None, self.reason, group)
-        profile = self.for_group(group)
-        epsilon = self.proved.epsilon if group == 1 else profile.epsilon(self.proved.delta)
-        exception = profile.exceeding(epsilon) if np.isfinite(epsilon) else 0.0
-        odds = board.Odds(float(expit(epsilon)), exception, float(expit(profile.median())))
+        profile, delta = self.for_group(group), self.proved.delta
+        epsilon = self.proved.epsilon * group if group == 1 or delta == 0 else profile.epsilon(delta)
+        exception = profile.exceeding(epsilon) if np.isfinite(epsilon) and delta > 0 else 0.0
+        most = float(expit(epsilon))
+        typical = float(expit(profile.median()))
+        odds = board.Odds(most, exception, typical if exception else min(typical, most))
         return board.Promise(Adjacency.of(self.proved.adjacency), odds, self.reason, group)
 
     def to_dict(self) -> dict[str, Any]:

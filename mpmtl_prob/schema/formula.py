@@ -327,6 +327,8 @@ class _Reader:
                 kind, word = self._next("a power")
                 if kind != "number" or word not in _POWERS:
                     _refuse(f"I: expected a power from 2 to 9, got {word!r}")
+                if self._peek() == token:  # powers of powers mean different things in different languages
+                    _refuse("I: expected brackets round a power of a power")
                 left = ("**", left, float(word))
             else:
                 left = (token[1], left, self._arithmetic(depth + 1, _TIGHT[token] + 1))
@@ -341,7 +343,7 @@ class _Reader:
                 _refuse(f"I: expected sums, products and powers of columns, got a call of {word!r}")
             return self._column(word)
         if word == "-":
-            return ("-", 0.0, self._arithmetic(depth + 1, 1))
+            return ("-", 0.0, self._arithmetic(depth + 1, 2))
         if word == "(":
             inner = self._arithmetic(depth + 1)
             self._expect(")")

@@ -15,8 +15,9 @@ from scipy import special, stats
 import mpmtl_prob as mp
 from mpmtl_prob import desk
 from mpmtl_prob.cli import main
-from mpmtl_prob.privacy import Adjacency, board
+from mpmtl_prob.privacy import Adjacency, IndependentLaplace, board
 from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
+from mpmtl_prob.privacy.guarantee import NOTHING_SHARED, of_release
 
 #: Words that a board does not know.
 JARGON = ("lattice", "Gamma", "clip", "Wishart", "second moment", "eps", "delta")
@@ -202,7 +203,7 @@ def test_a_belief_of_one_half_becomes_at_most_what_eps_allows():
     text = guarantee(1.0).explain("board", organisation="hospital", person="patient")
     assert text.startswith("Your patients.")
     assert "a probability of at most 73 %." in text
-    assert "at most 2.7 times as large" in text
+    assert "at most 2.72 times as large" in text
     assert "One that they believed 1 % likely becomes at most 3 % likely" in text  # e / (e + 99)
     assert not [word for word in JARGON if re.search(rf"\b{word}\b", text)]
 
@@ -268,3 +269,12 @@ def test_words_for_a_board_are_of_whole_tasks():
         guarantee(1.0).explain("children")
     with pytest.raises(ValueError, match="group: "):
         guarantee(1.0).explain("board", group=0)
+
+
+def test_a_guarantee_without_noise_laws_is_explained_too():
+    nothing = NOTHING_SHARED.explain("board")
+    assert "There is no exception" in nothing
+    pure = of_release((IndependentLaplace(3, 1, 1),), epsilon=1.0, adjacency="replace", claimed=None, seeded=False)
+    two = pure.promise(2).odds
+    assert two.exception == 0
+    assert two.typical <= two.most == pytest.approx(special.expit(2 * pure.proved.epsilon))

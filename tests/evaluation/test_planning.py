@@ -159,6 +159,25 @@ def test_delta_is_asked_for_with_few_tasks():
         plan_study(1.0, 12, 3, 50, **QUIET)
 
 
+def test_a_column_that_never_varies_has_a_standard_error_of_its_own():
+    """Nothing is learnt of a column that is constant in an example; standard errors of the others are as without it."""
+    rng = np.random.default_rng(0)
+    X = [np.column_stack([rng.standard_normal((40, 2)), np.zeros(40)]) for _ in range(20)]
+    spec = mp.ReleaseSpec(1.0, reference=mp.Reference.standard(["a", "b", "constant"]))
+    example = mp.TaskData.from_lists(X, None, features=["a", "b", "constant"])
+    errors = plan_study(spec, 60, ["a", "b", "constant"], example=example, epsilons=[1.0], **QUIET).standard_errors()[
+        1.0
+    ]
+    assert errors["constant"] > 5 * errors["a"]
+    assert np.isclose(errors["a"], errors["b"], rtol=0.2)
+
+
+def test_the_least_eps_is_the_smallest_that_is_worth_it():
+    plan = plan_study(1.0, 60, 2, 20, epsilons=[10.0, 0.3], **QUIET)
+    assert [expected.says for expected in plan.by_epsilon] == ["worth it", "worth it"]
+    assert plan.least_epsilon == 0.3
+
+
 def test_an_example_is_refused_if_its_columns_are_others():
     example = mp.TaskData.from_lists([np.ones((4, 2))], None, features=["age", "albumin"])
     with pytest.raises(ValueError, match=r"rows: expected a number or two, such as .* or an example"):
@@ -169,6 +188,13 @@ def test_an_example_is_refused_if_its_columns_are_others():
         plan_study(1.0, 60, 3, example=example, **QUIET)
     with pytest.raises(ValueError, match="example: expected those of the coefficients, got others: 'sex'"):
         plan_study(1.0, 60, ["age", "sex"], example=example, **QUIET)
+    with pytest.raises(ValueError, match="example: expected columns that vary, got 4 rows"):
+        plan_study(1.0, 60, ["age", "albumin"], example=example, **QUIET)
+    spec = mp.ReleaseSpec(1.0, reference=mp.Reference({"age": (60, 15)}))
+    far = mp.TaskData.from_lists([np.array([[60.0], [6e9]])], None, features=["age"])
+    with pytest.raises(ValueError, match="example: expected columns in the units of the reference"):
+        plan_study(spec, 60, ["age"], example=far, **QUIET)
+    example = mp.TaskData.from_lists([np.arange(8.0).reshape(4, 2)], None, features=["age", "albumin"])
     plan = plan_study(1.0, 60, ["age", "intercept"], example=example, epsilons=[1.0], **QUIET)
     assert plan.rows == (4, 4)
     assert "If its rows are private, so is this plan" in str(plan)
@@ -222,7 +248,7 @@ def test_standard_errors_are_told_in_the_units_of_the_table():
     plan = plan_study(mp.ReleaseSpec(1.0, reference=reference), 40, names, 50, epsilons=[1.0, 3.0], **units, **QUIET)
     table = plan.standard_errors()
     for each in plan.by_epsilon:
-        assert np.allclose(table[each.epsilon], each.standard_error * np.array([4 / 15, 4 / 5, 4]))
+        assert np.allclose(table[each.epsilon], np.array(each.standard_errors) * [4 / 15, 4 / 5, 4])
     said = plan.to_dict()
     assert said["by_epsilon"][1]["standard_errors"] == table[3.0].to_dict()
     assert said["units"] == {"target": "days", "columns": {"age": "years", "albumin": "", "intercept": ""}}

@@ -213,6 +213,19 @@ def test_the_loss_is_bounded_for_every_pair_below_the_curve():
     assert of_gaussian < most <= bound
 
 
+@pytest.mark.parametrize("mu", [1e-10, 0.05, 1.0, 3.5])
+def test_the_median_of_the_loss_is_bounded(mu):
+    """The loss of N(0, 1) against N(mu, 1) has the median mu^2 / 2."""
+    assert mu**2 / 2 <= PrivacyProfile.gaussian(mu).median() < mu**2 / 2 + 3 * mu + 1e-8
+
+
+def test_a_group_has_no_smaller_delta_than_two_zeroed_columns():
+    """Two units whose columns are parallel are removed by one with twice the shift; eps is beyond the range of e^eps."""
+    law = Wishart(4, 4e5, 1e-5)
+    profile = compute_profile(law, "zero_out", group=2)
+    assert profile.delta(22_000) > 0.99
+
+
 def test_gaussian_log_factors_are_normal():
     law = Gaussian(3, 2.0)
     odds = release(W, 1.0, mechanism=law).membership_odds()

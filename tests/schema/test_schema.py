@@ -174,6 +174,16 @@ def test_a_formula_makes_the_columns_that_formulaic_makes(tmp_path):
     np.testing.assert_allclose(built["age:insurance[private]"], (frame["age"] - 60) * private, rtol=1e-12)
 
 
+def test_signs_and_powers_bind_as_in_python(tmp_path):
+    formula = "stay ~ I(bmi / -age * 100) + I(-age ** 2 / 100) + I(2 - -age - 1)"
+    text = changed(('row = "patient"', f'row = "patient"\nformula = "{formula}"'), ("[release]", MORE))
+    schema = study(tmp_path, text)
+    frame = patients("H1").assign(bmi=np.linspace(15, 50, 24), income=2000.0)
+    age, bmi = frame["age"], frame["bmi"]
+    expected = np.column_stack([bmi / -age * 100, -(age**2) / 100, 2 - -age - 1])
+    np.testing.assert_allclose(read_rows(schema, frame).X, expected, rtol=1e-12)
+
+
 def test_built_columns_are_centred_like_the_rows_they_describe(tmp_path):
     """Centres and scales of built columns are near those of rows as described."""
     text = changed(('row = "patient"', f'row = "patient"\nformula = "{FORMULA}"'), ("[release]", MORE))
@@ -194,6 +204,7 @@ def test_built_columns_are_centred_like_the_rows_they_describe(tmp_path):
 
 
 BREAK_OUT = [
+    "I(age ** 2 ** 3)",
     "I(__import__('os').system('touch broken'))",
     "__import__('os')",
     "I(().__class__.__bases__)",

@@ -96,15 +96,18 @@ class PrivacyProfile:
         """Bound the median of the privacy loss, for every pair of data sets; inf if that is more than 20."""
         from scipy.optimize import brentq  # a quarter of a second to import
 
-        delta, levels = self._quickly(), np.linspace(0, _LARGEST / 4, _LEVELS)
+        delta, levels = self._quickly(), _EPSILONS
         deltas = np.array([delta(e) for e in levels])
 
         def excess(loss: float) -> float:
             return float(np.min((deltas / -np.expm1(np.minimum(levels - loss, -1e-300)))[levels < loss])) - 0.5
 
+        least = 1e-9
+        if excess(least) <= 0:
+            return least
         if excess(_LARGEST) > 0:
             return float(np.inf)
-        return float(brentq(excess, 1e-9, _LARGEST, xtol=1e-6)) + 1e-6
+        return float(brentq(excess, least, _LARGEST, xtol=1e-6)) + 1e-6
 
     def power(self, false_alarms: ArrayLike) -> FloatArray:
         """Return the largest power of any test that recognises the change, at given false-alarm rates.
@@ -182,10 +185,14 @@ class PrivacyProfile:
         delta_{a+b}(eps) <= min over c of delta_a(c) + e^c delta_b(eps - c).
         """
         of_one = np.array([self._of_one(value) for value in at])
-        factor = np.exp(np.minimum(at, 700.0))
+        with np.errstate(over="ignore"):
+            factor = np.exp(at)  # infinite for large eps, where only a delta of 0 gives a bound
         delta = of_one
         for _ in range(self.group - 1):
-            joined = [np.min(of_one[: j + 1] + factor[: j + 1] * delta[j::-1]) for j in range(len(at))]
+            joined = [
+                np.min(of_one[: j + 1] + np.where(delta[j::-1] > 0, factor[: j + 1], 0.0) * delta[j::-1])
+                for j in range(len(at))
+            ]
             delta = np.minimum(joined, 1.0)
         return delta
 
