@@ -242,7 +242,7 @@ class StudyPlan:
         return f"Expected squared error of a {task}'s coefficients"
 
     def _guessed(self) -> list[str]:
-        """Return the guess in words, of which the plan is no better than."""
+        """Return the guess in words; a plan is no better than it."""
         if self.between is None:
             first = f"Your guess: coefficients explain {self.explained:.0%} of the target's variance, "
         else:

@@ -42,7 +42,7 @@ _WIDER = 2.0
 _PULL = 0.03
 #: A fit has converged when a step is shorter than this, as root mean square in standard deviations,
 _CONVERGED = 0.05
-#: and no curvature changes by this factor.
+#: and every curvature changes by less than this factor.
 _SAME = 2.0
 #: The last step, after that, has this many times the points.
 _LAST_STEP = 8

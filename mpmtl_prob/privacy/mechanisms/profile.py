@@ -34,7 +34,7 @@ class PrivacyProfile:
     """Privacy profile: delta(eps) of all rounds together, in the two directions of an adjacency.
 
     Attributes:
-        add: delta(eps) of one unit in the direction where the data without it are more likely, for eps >= 0.
+        add: delta(eps) of one unit for results that are more probable without it than with it, for eps >= 0.
         remove: delta(eps) of one unit in the other direction. Both directions are the same for a replacement.
         mu: of Gaussian differential privacy, for one unit; None where the profile is not Gaussian.
         group: number of units that change together.
