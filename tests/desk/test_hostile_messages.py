@@ -149,6 +149,7 @@ def test_a_full_disk_is_an_error_and_no_crash(tmp_path):
     The release is paid for by then, and would be lost: HDF5 itself ends the process where it cannot write.
     """
     place = tmp_path / "release.nc"
-    done = subprocess.run([sys.executable, "-c", FULL, place], capture_output=True, text=True, check=False)
+    # -B: bytecode that is written while files are so short would stay, cut off, in the environment
+    done = subprocess.run([sys.executable, "-B", "-c", FULL, place], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["refused", "refused", "3"], "")
     assert [path.name for path in tmp_path.iterdir()] == ["release.nc"]
