@@ -159,7 +159,7 @@ def test_delta_is_asked_for_with_few_tasks():
         plan_study(1.0, 12, 3, 50, **QUIET)
 
 
-def test_a_column_that_never_varies_has_a_standard_error_of_its_own():
+def test_a_column_that_never_varies_is_not_learnt():
     """Nothing is learnt of a column that is constant in an example; standard errors of the others are as without it."""
     rng = np.random.default_rng(0)
     X = [np.column_stack([rng.standard_normal((40, 2)), np.zeros(40)]) for _ in range(20)]

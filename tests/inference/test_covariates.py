@@ -143,7 +143,7 @@ def test_basis_has_principal_axes_of_what_covariates_tell_last():
     law = model._law_of_messages(seen, jnp.array([0.5, -0.2]), 0.05 * jnp.eye(D), accuracy, jnp.asarray(SLOPES))
     basis = np.asarray(model._basis_given_covariates(seen.covariates, model._weights(seen), *law))
     np.testing.assert_allclose(basis.T @ basis, np.eye(D + 4), atol=1e-10)
-    by_group = np.einsum("k,gkj->gj", model._WEIGHTS, np.reshape(law[0], (len(seen.covariates.counts), -1, D + 4)))
+    by_group = np.einsum("k,gkj->gj", model.WEIGHTS, np.reshape(law[0], (len(seen.covariates.counts), -1, D + 4)))
     told = np.einsum("g,ga,gb->ab", seen.covariates.counts, by_group @ basis, by_group @ basis)
     np.testing.assert_allclose(told - np.diag(np.diag(told)), 0, atol=1e-8)
     assert (

@@ -317,9 +317,7 @@ class SharedEffects(PublicPosterior[str]):
                 f"The release says next to nothing of average effects: intervals are {ratio:.0%} as wide as before it. "
                 "Owners rely on their own rows."
             )
-        return (
-            f"By the prior alone, before the release, intervals of average effects were {1 / ratio:.2g} times as wide."
-        )
+        return f"By the prior alone, before the release, intervals of averages were {1 / ratio:.2g} times as wide."
 
     def settings(self) -> dict[str, Any]:
         """Return the structure, the prior, and the diagnosis of the weights where weighted points were requested."""
