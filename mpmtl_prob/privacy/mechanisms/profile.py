@@ -90,7 +90,7 @@ class PrivacyProfile:
         if delta(loss) == 0:
             return 0.0
         smaller = loss * np.linspace(0, 1, _LEVELS, endpoint=False)
-        return float(min(1.0, *(delta(e) / -np.expm1(e - loss) for e in smaller if e < loss), 1.0))
+        return float(min([1.0, *(delta(e) / -np.expm1(e - loss) for e in smaller if e < loss)]))
 
     def median(self) -> float:
         """Bound the median of the privacy loss, for every pair of data sets; inf if that is more than 20."""
