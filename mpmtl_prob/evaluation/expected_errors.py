@@ -221,12 +221,13 @@ def accuracy(guess: Guess, tasks: Sequence[SimulatedTask], layout: EffectsLayout
         share = e / (e + task.residual / (weak * v))
         S, squares = (U**2) @ share, (U**2) @ share**2
         each = S**2 / np.maximum(squares + weak * (S - squares), 1e-12)  # p_j, of every coefficient by itself
-        determined = np.empty(d)
+        determined, averages = np.empty(d), []
         for alike in guess.alike:
             determined[alike] = each[alike].mean()
+            averages.append(each[alike].mean())
         p.append(each)
         size = float((each**2 * (spread + task.mu**2) + v * each * (1 - each)).sum())
-        length.append(1 + (layout.determined_size * determined).max() ** 2 + layout.effect_size**2 * size)
+        length.append(1 + layout.determined_size**2 * float(np.square(averages).sum()) + layout.effect_size**2 * size)
         sampling.append(v * (1 - determined) / np.maximum(determined, 1e-12))
     g, p_, u, V = layout.effect_size, np.mean(p, axis=0), float(np.mean(length)), np.mean(sampling, axis=0)
     # An average effect is known by its prior where tasks leave it open.
