@@ -108,8 +108,8 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
     )
     fitting.add_argument(
         "--sampler",
-        help="with --study: weighted, the default, points of a normal law that is fitted to what the release says, with NUTS "
-        "where their own diagnosis is poor; or nuts",
+        help="with --study: weighted, the default, points of a normal distribution that is fitted to what the release says, "
+        "or Markov chains that start from it where such points will not do; or nuts",
     )
     fitting.add_argument(
         "--structure",

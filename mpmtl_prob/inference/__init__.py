@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from mpmtl_prob.inference.owner.likelihoods import Likelihood, NormalErrors
     from mpmtl_prob.inference.owner.posteriors import OwnerPosteriors, task_posteriors
     from mpmtl_prob.inference.public.comparison import ReleaseComparison, compare_releases
-    from mpmtl_prob.inference.public.effects import SharedEffects, observed_effects, shared_effects
+    from mpmtl_prob.inference.public.effects import SharedEffects, shared_effects
     from mpmtl_prob.inference.public.information import Information
     from mpmtl_prob.inference.public.membership import Membership, membership
     from mpmtl_prob.inference.public.moment_estimate import FirstLook, first_look
+    from mpmtl_prob.inference.public.observed_effects import observed_effects
     from mpmtl_prob.inference.public.shared import SharedPosterior, shared_covariance
     from mpmtl_prob.inference.public.structures import Structure, structure_for
     from mpmtl_prob.models.effects_release import EffectsPrior
@@ -93,7 +94,7 @@ __getattr__ = lazy_names(
         "first_look": ".public.moment_estimate",
         "fit": ".curator.fitting",
         "membership": ".public.membership",
-        "observed_effects": ".public.effects",
+        "observed_effects": ".public.observed_effects",
         "posterior_draws": ".owner.answers",
         "private_langevin": ".curator.private",
         "shared_covariance": ".public.shared",

@@ -36,9 +36,13 @@ from mpmtl_prob.models.effects_release import (
 
 #: Weights of the nodes, in front of matrices (B, nodes, D, D).
 _W = WEIGHTS[:, None, None]
-#: Points that are computed together; more do not fit a processor's cache.
-BATCH = 64
+#: Points that are computed together; more do not fit a processor's cache, and leave threads without work.
+BATCH = 16
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
+
+
+#: Energies (N,), gradients (N, n) or None, and sites by name, (N, ...).
+Computed = tuple[FloatArray, FloatArray | None, dict[str, FloatArray]]
 
 
 class Law(NamedTuple):
@@ -63,9 +67,7 @@ class EffectsDensity:
         self._shapes = {name: np.shape(value) for name, value in start.items()}
         self._release = release
 
-    def __call__(
-        self, points: FloatArray, *, gradient: bool = True
-    ) -> tuple[FloatArray, FloatArray | None, dict[str, FloatArray]]:
+    def __call__(self, points: FloatArray, *, gradient: bool = True) -> Computed:
         """Return energies (N,), which are minus log densities, gradients (N, n) and sites at points (N, n).
 
         Args:
@@ -74,14 +76,21 @@ class EffectsDensity:
         """
         batches = [points[i : i + BATCH] for i in range(0, len(points), BATCH)]
         with ThreadPoolExecutor(min(len(batches), os.cpu_count() or 1)) as pool:
-            computed = list(pool.map(lambda batch: self._of_batch(batch, gradient), batches))
-        energies, gradients, sites = zip(*computed, strict=True)
-        joined = {name: np.concatenate([part[name] for part in sites]) for name in sites[0]}
-        return np.concatenate(energies), np.concatenate(gradients) if gradient else None, joined
+            return _joined(list(pool.map(lambda batch: self._of_any(batch, gradient), batches)))
 
-    def _of_batch(
-        self, points: FloatArray, gradient: bool
-    ) -> tuple[FloatArray, FloatArray | None, dict[str, FloatArray]]:
+    def _of_any(self, points: FloatArray, gradient: bool) -> Computed:
+        """Return what :meth:`_of_batch` does, with an infinite energy at points so far out that nothing can be computed."""
+        with np.errstate(all="ignore"):
+            try:
+                return self._of_batch(points, gradient)
+            except np.linalg.LinAlgError:
+                if len(points) > 1:
+                    return _joined([self._of_any(half, gradient) for half in np.array_split(points, 2)])
+                energy, slope, sites = self._of_batch(self.start[None], gradient)
+                nothing = {name: np.full_like(values, np.nan) for name, values in sites.items()}
+                return np.full_like(energy, np.inf), None if slope is None else np.zeros_like(slope), nothing
+
+    def _of_batch(self, points: FloatArray, gradient: bool) -> Computed:
         x = self._by_name(points)
         spread = _Spread(self._release, x)
         accuracy = _Accuracies(self._release, x)
@@ -119,6 +128,13 @@ class EffectsDensity:
             out[name] = points[:, at : at + number].reshape(len(points), *shape)
             at += number
         return out
+
+
+def _joined(parts: list[Computed]) -> Computed:
+    """Join what was computed at several groups of points."""
+    energies, gradients, sites = zip(*parts, strict=True)
+    slopes = None if gradients[0] is None else np.concatenate(gradients)
+    return np.concatenate(energies), slopes, {k: np.concatenate([each[k] for each in sites]) for k in sites[0]}
 
 
 def log_likelihoods(release: EffectsRelease, law: Law) -> FloatArray:

@@ -6,9 +6,9 @@ The regression's constant moves m, and its slope changes L.
 
 The proposals are a mixture of this distribution and a slightly wider one. Each point's weight is the density over that of the
 mixture. The weights' effective sample size, the Pareto k of their tail and their mass far from m show whether the density is
-near enough to normal; where it is not, chains are needed. Weights only know the density where points are. They do not show a
-second mode, or the neck of a funnel, that the fit never came near, so that for every new kind of model the result must be
-compared with that of chains.
+near enough to normal; where it is not, chains are needed (:mod:`mpmtl_prob.sampling.short_chains`). Weights only know the
+density where points are. They do not show a second mode, or the neck of a funnel, that the fit never came near, so that for
+every new kind of model the result must be compared with that of chains.
 
 Source: Opper and Archambeau (2009), Neural Computation 21, for the fit; Vehtari et al. (2024), JMLR 25(72), for the weights.
 """
@@ -52,8 +52,6 @@ _FARTHEST = 1.0
 _FEWEST = 4096
 #: Largest number of weighted points.
 _MOST = 16384
-#: No further points are drawn if even _MOST of them would give less than this share of the effective draws that are needed.
-_HOPELESS = 0.5
 #: Standard deviations beyond which a number is far out.
 _FAR = 2.5
 #: Largest sound ratio of the share of numbers far out to that of a normal distribution.
@@ -105,7 +103,7 @@ class Normal(NamedTuple):
 
 @one_thread
 def weighted_draws(
-    density: Density, start: FloatArray, *, shape: tuple[int, int], wanted: float, seed: int
+    density: Density, law: Normal, *, shape: tuple[int, int], wanted: float, rng: np.random.Generator
 ) -> tuple[Draws, Weights]:
     """Draw from a density by importance resampling.
 
@@ -113,17 +111,15 @@ def weighted_draws(
         density: from points (N, n) to energies (N,), which are minus log densities, gradients (N, n) and sites by name. It
             is called with ``gradient=False`` where gradients are not used: a NumPyro model's,
             :class:`mpmtl_prob.sampling.compiled_density.CompiledDensity`, or one that needs no compilation.
-        start: where the fit begins, (n,); at most a few units from the density's mass.
+        law: a normal distribution near the density: :func:`fitted`.
         shape: (chains, draws) of the returned arrays. The draws are in random order.
         wanted: effective draws; points are added until there are as many, or until there are 16384 points.
-        seed: seed of the points.
+        rng: generator of the points.
 
     Returns:
         Sites of the draws by name, (chain, draw, ...), with ``lp``, the log density; and the diagnosis of the weights. Unless
         ``weights.bear(wanted)``, the draws must not be used.
     """
-    rng = np.random.default_rng(seed)
-    law = fitted(density, start, rng)
     log_ratio = np.empty(0)
     far = np.empty(0)
     values: list[Draws] = []
@@ -135,7 +131,8 @@ def weighted_draws(
         far = np.concatenate([far, (np.abs(u) > _FAR).mean(axis=1)])
         values.append(of_points)
         weight, diagnosis = _judged(log_ratio, far)
-        if diagnosis.bear(wanted) or diagnosis.ess < _HOPELESS * wanted * diagnosis.points / _MOST:
+        # no further points are drawn where even _MOST of them would be worth too few effective draws
+        if diagnosis.bear(wanted) or diagnosis.ess < wanted * diagnosis.points / _MOST:
             break
     # the points are shuffled first, because equally spaced members of a Sobol sequence form a pattern
     order = rng.permutation(len(weight))
@@ -144,12 +141,13 @@ def weighted_draws(
     return {name: drawn.reshape(*shape, *drawn.shape[1:]) for name, drawn in joined.items()}, diagnosis
 
 
+@one_thread
 def fitted(density: Callable[[FloatArray], Any], start: FloatArray, rng: np.random.Generator) -> Normal:
     """Fit a normal distribution to a density.
 
     Args:
         density: from points (N, n) to a tuple that begins with energies (N,) and gradients (N, n).
-        start: where the mean begins, (n,).
+        start: where the mean begins, (n,); at most a few units from the density's mass.
         rng: generator of the points.
     """
     n = len(start)

@@ -11,7 +11,7 @@ from mpmtl_prob import Reference, TaskData
 from mpmtl_prob.inference import NoiseAware, OwnerEffects, shared_effects, task_posteriors
 from mpmtl_prob.inference.owner.effects import _Public
 from mpmtl_prob.inference.owner.sent_messages import as_sent
-from mpmtl_prob.inference.public.effects import observed_effects
+from mpmtl_prob.inference.public.observed_effects import observed_effects
 from mpmtl_prob.models.effects import Accuracy, log_likelihood
 from mpmtl_prob.models.effects_release import ACCURACY
 from mpmtl_prob.single_task.random_effects import (

@@ -1,4 +1,4 @@
-"""The mixed model by weighted points, beside chains, beside the truth, and where chains take over."""
+"""The mixed model by weighted points and by short chains, beside NUTS, beside the truth, and where each takes over."""
 
 from functools import lru_cache
 
@@ -10,9 +10,11 @@ from test_shared_effects import LAWS, ranks_among, simulated
 
 import mpmtl_prob as mp
 from mpmtl_prob.inference import SharedEffects, Until, shared_effects, task_posteriors
-from mpmtl_prob.inference.public.effects_draws import density_of, start_of
+from mpmtl_prob.inference.public.effects_draws import density_of, judged_of, start_of
+from mpmtl_prob.sampling import short_chains as chains_module
 from mpmtl_prob.sampling.calibration import uniformity
-from mpmtl_prob.sampling.weighted import weighted_draws
+from mpmtl_prob.sampling.short_chains import short_chains
+from mpmtl_prob.sampling.weighted import fitted, weighted_draws
 
 #: How far two posteriors of some 700 effective draws each may be apart: means and ends of 90 % intervals, in standard
 #: deviations, and logarithms of standard deviations. By chance alone differences of means have a standard deviation of .05,
@@ -37,7 +39,7 @@ def study(d, m=30, n=100, seed=0):
 
 
 def compared(d, epsilon, draws=600, seed=0):
-    """The largest differences of weighted points from chains by kind, and what the weights said; None where chains had to."""
+    """The largest differences from NUTS by kind, and what the weights said; None where NUTS had to take over."""
     tasks, reference = study(d, seed=seed)
     release = mp.release(tasks, epsilon, reference=reference, unsafe_seed=seed)
     points = shared_effects(release, sampler="weighted", draws=draws, progress_bar=False)
@@ -104,8 +106,9 @@ def simulated_posteriors(replications):
     truths, data = simulated(LAWS["wishart"], replications)
     usable, true = [], []
     for seed, (seen, truth) in enumerate(zip(data, truths, strict=True)):
-        density = density_of("full", (seen, ()), start_of(seen, "full"))
-        draws, weights = weighted_draws(density, density.start, shape=(1, 19), wanted=100, seed=seed)
+        density, rng = density_of("full", (seen, ()), start_of(seen, "full")), np.random.default_rng(seed)
+        law = fitted(density, density.start, rng)
+        draws, weights = weighted_draws(density, law, shape=(1, 19), wanted=100, rng=rng)
         if weights.bear(100):
             usable.append({name: values[0] for name, values in draws.items()})
             true.append(truth)
@@ -124,6 +127,35 @@ def test_weighted_points_are_calibrated_where_weights_suffice():
 
 def test_calibration_catches_points_that_lie_too_close_together():
     posteriors, true = simulated_posteriors(effort(30, 400))
+    middle = posteriors["mu"].mean(axis=1, keepdims=True)
+    ranks = ranks_among(posteriors | {"mu": middle + 0.3 * (posteriors["mu"] - middle)}, true)
+    assert uniformity(ranks["mu"]) < 1e-3
+
+
+@lru_cache
+def posteriors_of_short_chains(replications):
+    """Draws of short chains (replication, draw, ...) of simulated releases, and the truth behind these."""
+    truths, data = simulated(LAWS["wishart"], replications)
+    every, agreements = [], []
+    for seed, seen in enumerate(data):
+        density, rng = density_of("full", (seen, ()), start_of(seen, "full")), np.random.default_rng(seed)
+        law = fitted(density, density.start, rng)
+        draws, _, agreement = short_chains(
+            density, law, judged_of, shape=(4, 38), wanted=150, rng=rng, progress_bar=False
+        )
+        every.append({name: values[:, ::8].reshape(-1, *values.shape[2:])[:19] for name, values in draws.items()})
+        agreements.append(agreement)
+    return {k: np.stack([each[k] for each in every]) for k in every[0]}, truths, agreements
+
+
+def test_short_chains_are_calibrated():
+    posteriors, true, agreements = posteriors_of_short_chains(effort(20, 200))
+    assert np.mean([agreement.bear(100) for agreement in agreements]) > 0.9
+    assert min(uniformity(rank) for rank in ranks_among(posteriors, true).values()) > 1e-3
+
+
+def test_calibration_catches_short_chains_that_are_too_close_together():
+    posteriors, true, _ = posteriors_of_short_chains(effort(20, 200))
     middle = posteriors["mu"].mean(axis=1, keepdims=True)
     ranks = ranks_among(posteriors | {"mu": middle + 0.3 * (posteriors["mu"] - middle)}, true)
     assert uniformity(ranks["mu"]) < 1e-3
@@ -154,19 +186,35 @@ def test_a_file_keeps_what_the_weights_said(points, tmp_path):
     assert np.allclose(loaded.draws("mu"), points.draws("mu"), rtol=1e-5)
 
 
-def test_chains_take_over_where_weights_are_poor(monkeypatch, tmp_path):
+@pytest.mark.parametrize("sampler", ["short chains", "nuts"])
+def test_chains_take_over_where_weights_are_poor(sampler, monkeypatch, tmp_path):
     monkeypatch.setattr("mpmtl_prob.sampling.weighted.KHAT_LIMIT", -1.0)
+    if sampler == "nuts":
+        monkeypatch.setattr(chains_module, "RHAT_LIMIT_OF_MANY", -1.0)
     tasks, reference = study(1)
     release = mp.release(tasks, 1.0, reference=reference, unsafe_seed=0)
     shared = shared_effects(release, sampler="weighted", chains=2, warmup=200, draws=200, progress_bar=False)
-    assert shared.sampler == "nuts"
-    assert shared.weights is not None
+    assert shared.sampler == sampler
+    assert shared.draws("mu").shape == (400, 1)
     diagnosis = shared.diagnose()
     assert diagnosis.khat is None
     assert diagnosis.rhat
     assert f"weighted points would not do: {shared.weights}" in str(diagnosis)
     shared.save(tmp_path / "shared.nc")
-    assert SharedEffects.load(tmp_path / "shared.nc").sampler == "nuts"
+    assert SharedEffects.load(tmp_path / "shared.nc").sampler == sampler
+
+
+def test_short_chains_are_those_of_nuts(monkeypatch):
+    """Where a release says much, a normal distribution does not fit, and short chains give what NUTS does."""
+    monkeypatch.setattr("mpmtl_prob.sampling.weighted.KHAT_LIMIT", -1.0)
+    apart, _ = compared(3, 3.0, draws=300)
+    over = {
+        (name, kind): values.max()
+        for name, kinds in apart.items()
+        for kind, values in kinds.items()
+        if values.max() > APART[name][kind]
+    }
+    assert over == {}
 
 
 def test_what_goes_with_chains_alone_is_refused(points):

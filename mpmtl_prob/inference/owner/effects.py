@@ -26,7 +26,8 @@ from mpmtl_prob.inference.owner.own_effects import FromAll, Known, OwnEffects, k
 from mpmtl_prob.inference.owner.posterior import OwnerPosterior
 from mpmtl_prob.inference.owner.sent_messages import as_sent
 from mpmtl_prob.inference.owner.visible_spread import visible_shape
-from mpmtl_prob.inference.public.effects import TABLE_UNITS, SharedEffects, observed_effects
+from mpmtl_prob.inference.public.effects import TABLE_UNITS, SharedEffects
+from mpmtl_prob.inference.public.observed_effects import observed_effects
 from mpmtl_prob.models.effects_density import Law, log_likelihoods
 from mpmtl_prob.models.effects_release import ACCURACY, FEW_NUMBERS, CovariateGroups, EffectsRelease
 from mpmtl_prob.releases.effects import EffectsLayout, estimates_in_layout, in_layout, row_warnings, warn_owner

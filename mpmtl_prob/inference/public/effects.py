@@ -12,25 +12,28 @@ import jax
 import numpy as np
 
 from mpmtl_prob._util.arrays import Draws, FloatArray
-from mpmtl_prob._util.checks import fraction, in_range, one_of, positive
+from mpmtl_prob._util.checks import fraction, one_of
 from mpmtl_prob.data.cells import file_name
-from mpmtl_prob.data.covariates import Covariates, grouped, standardised
+from mpmtl_prob.data.covariates import Covariates, standardised
 from mpmtl_prob.data.units import Units
 from mpmtl_prob.inference.public.effects_draws import (
     density_of,
     in_table,
+    judged_of,
     per_table_unit,
     start_of,
     stored_of,
     watched_of,
 )
+from mpmtl_prob.inference.public.observed_effects import check_prior, checked_releases, layout_of, observed_effects
 from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check_sampling
-from mpmtl_prob.models.effects_release import CovariateGroups, EffectsPrior, EffectsRelease
+from mpmtl_prob.models.effects_release import EffectsPrior
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.diagnostics import ESS_PER_CHAIN, Diagnosis, Remedies, diagnose, diagnose_weights
 from mpmtl_prob.sampling.extent import WARMUP, Until
-from mpmtl_prob.sampling.weighted import Weights, weighted_draws
+from mpmtl_prob.sampling.short_chains import short_chains
+from mpmtl_prob.sampling.weighted import Weights, fitted, weighted_draws
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +45,8 @@ OWN_UNITS = "standard deviations of each task's own rows"
 PER_OWN_SD = "per sd of own rows"
 STRUCTURES = ("full", "diagonal", "group_sparse", "low_rank")
 SAMPLERS = ("nuts", "weighted")
+#: Short chains are drawn until there are this many times the effective draws that are needed, as both are estimates.
+_MARGIN = 1.5
 #: Acceptance probability that step sizes aim at, as in :func:`shared_covariance`.
 _ACCEPTANCE = 0.9
 _REMEDIES = Remedies(
@@ -66,7 +71,7 @@ class SharedEffects(PublicPosterior[str]):
         prior: prior of average effects and spread.
         others: further releases that it conditions on, of other tasks.
         seconds: wall-clock time of the sampling.
-        sampler: the sampler of the draws, "nuts" or "weighted".
+        sampler: the sampler of the draws, "nuts", "weighted" or "short chains".
         weights: diagnosis of the weights, where weighted points were requested; otherwise None.
     """
 
@@ -297,15 +302,10 @@ class SharedEffects(PublicPosterior[str]):
         if self.weights is not None and self.sampler == "weighted":
             return diagnose_weights(*self.weights[:3], remarks=[self.says()])
         posterior = self._tree["posterior"].to_dataset()
-        judged = {
-            "average effects": posterior["mu"].values,
-            "spread": np.log(np.trace(posterior["Omega"].values, axis1=-2, axis2=-1)),
-            "accuracy": posterior["determined"].values.mean(axis=-1),
-        }
-        if "slopes" in posterior:
-            judged["slopes"] = posterior["slopes"].values
+        judged = judged_of({str(name): values.values for name, values in posterior.items()})
         statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
-        remarks = [] if self.weights is None else [f"NUTS, as weighted points would not do: {self.weights}."]
+        drew = "NUTS" if self.sampler == "nuts" else "Short chains"
+        remarks = [] if self.weights is None else [f"{drew}, as weighted points would not do: {self.weights}."]
         return diagnose(judged, statistics, remedies=_REMEDIES, remarks=[*remarks, self.says()])
 
     def says(self) -> str:
@@ -336,7 +336,7 @@ class SharedEffects(PublicPosterior[str]):
             drawn[name] = tree.children[name].copy()
         others = tuple(Release.from_xarray(tree.children[name].to_dataset()) for name in names)
         checked_releases([release, *others])
-        sampler = one_of("sampler", str(tree.attrs.get("sampler", "nuts")), SAMPLERS)
+        sampler = one_of("sampler", str(tree.attrs.get("sampler", "nuts")), (*SAMPLERS, "short chains"))
         weights = None
         if "weights" in tree.attrs:
             khat, ess, points, far_out = map(float, tree.attrs["weights"])
@@ -395,8 +395,8 @@ def shared_effects(
         seed: seed of the sampler. The result is a function of the arguments.
         progress_bar: show one, with effective draws.
         sampler: "nuts"; or "weighted", importance resampling from a normal distribution that is fitted to the posterior. It
-            takes less time, most of it for compilation. If its weights cannot be trusted, NUTS is used instead;
-            :attr:`SharedEffects.sampler` says which was used.
+            takes less time. If its weights cannot be trusted, many short chains start from that distribution; if these do
+            not agree, NUTS is used. :attr:`SharedEffects.sampler` says which was used.
 
     Raises:
         ValueError: a release of other messages, ``until`` with weighted points, or an argument outside its range.
@@ -440,117 +440,25 @@ def shared_effects(
         if until is not None:
             raise ValueError("until: expected none with sampler='weighted', which knows when it has enough, got one")
         wanted = ESS_PER_CHAIN * int(chains)
+        shape, rng = (int(chains), most), np.random.default_rng(seed)
         with jax.enable_x64(True):
             density = density_of(structure, args, start)
-            drawn, weights = weighted_draws(density, density.start, shape=(int(chains), most), wanted=wanted, seed=seed)
-        if weights.bear(wanted):
-            statistics = {"lp": drawn.pop("lp")}
-            return posterior(drawn, statistics, time.perf_counter() - begin, None, "weighted")
+            law = fitted(density, density.start, rng)
+            drawn, weights = weighted_draws(density, law, shape=shape, wanted=wanted, rng=rng)
+            if weights.bear(wanted):
+                statistics = {"lp": drawn.pop("lp")}
+                return posterior(drawn, statistics, time.perf_counter() - begin, None, "weighted")
+            drawn, statistics, agreement = short_chains(
+                density, law, judged_of, shape=shape, wanted=_MARGIN * wanted, rng=rng, progress_bar=progress_bar
+            )
+        if agreement.bear(wanted):
+            return posterior(drawn, statistics, time.perf_counter() - begin, None, "short chains")
     from mpmtl_prob.models.effects import model_of  # imported here, as weighted points may do without NumPyro
     from mpmtl_prob.sampling.nuts import kernel
     from mpmtl_prob.sampling.runs import Sampling
 
     run = Sampling(kernel(model_of(structure), _ACCEPTANCE), args, int(warmup), watched=watched_of, keep=stored_of)
     return Chains(run, True, posterior).start(int(chains), seed, start, most, until, progress_bar, begin)
-
-
-def checked_releases(releases: Any) -> tuple[Release, tuple[Release, ...]]:
-    """Return the owners' release and the others. Raises ValueError unless they are of the same effects in the same units."""
-    first, *others = releases if isinstance(releases, list | tuple) and releases else [releases]
-    for release in (first, *others):
-        if not isinstance(release, Release):
-            got = type(release).__name__
-            raise ValueError(f"release: expected a Release, got {got}; make one with mpmtl_prob.release")
-    layout = layout_of(first)
-    for number, release in enumerate(others, 2):
-        other = layout_of(release)
-        same = (other.coefficients, other.reference) == (layout.coefficients, layout.reference)
-        if not same or other.coordinates != layout.coordinates:
-            raise ValueError(
-                f"release: expected the effects {list(layout.coefficients)} in the same units in all releases, got others in "
-                f"release {number}; their columns and reference values have to be the same"
-            )
-    return first, tuple(others)
-
-
-def layout_of(release: Release) -> EffectsLayout:
-    """Return the layout of a release's messages. Raises ValueError for a release without average effects."""
-    if release.effects is None:
-        raise ValueError(
-            f"release: expected one of messages of effects, which holds average effects, got message={release.message!r}; "
-            "make one with mpmtl_prob.release(tasks, epsilon, reference=...) or message='effects'"
-        )
-    return release.effects
-
-
-def check_prior(prior: EffectsPrior) -> EffectsPrior:
-    """Return the prior with its numbers as floats. Raises ValueError for one outside its range."""
-    if not isinstance(prior, EffectsPrior):
-        raise ValueError(f"prior: expected an EffectsPrior, got {type(prior).__name__}")
-    return EffectsPrior(
-        positive("prior: average", prior.average),
-        positive("prior: spread", prior.spread),
-        in_range("prior: spread_factor", prior.spread_factor, 1, np.inf),
-        fraction("prior: correlation", prior.correlation),
-        fraction("prior: determined", prior.determined),
-        positive("prior: slope", prior.slope),
-        positive("prior: errors", prior.errors),
-    )
-
-
-def observed_effects(release: Release, prior: EffectsPrior | None = None) -> EffectsRelease:
-    """Prepare a release of messages of effects for :func:`mpmtl_prob.models.random_effects`.
-
-    Args:
-        release: a release of messages of effects.
-        prior: default: :class:`EffectsPrior`.
-
-    Raises:
-        ValueError: a release of other messages.
-    """
-    layout = layout_of(release)
-    law = release.mechanisms[-1]
-    sigma = release.sigma[-1] - law.mean
-    d = len(layout.coefficients)
-    m = float(release.num_tasks)
-    noise = law.variance / 2
-    checked = EffectsPrior() if prior is None else prior
-    if layout.covariates is not None:
-        return _observed_with_covariates(layout, sigma, m, noise, checked)
-    # the last column over the last entry is the mean of g eta, with noise
-    last = float(np.clip(sigma[-1, -1], 0.15 * m, 0.9 * m))
-    start = sigma[-1][:d] / last / layout.effect_size
-    scale = np.sqrt(noise) / (last * layout.effect_size) + 0.3 / np.sqrt(m * d)
-    start *= max(0.0, 1 - d * scale**2 / max(float(start @ start), 1e-12)) if d > 2 else 1.0  # James and Stein
-    return EffectsRelease(
-        sigma, m, noise, layout.averages, layout.effect_size, layout.determined_size, layout.effect_variance, start, scale,
-        checked,
-    )  # fmt: skip
-
-
-def _observed_with_covariates(
-    layout: EffectsLayout, sigma: FloatArray, m: float, noise: float, prior: EffectsPrior
-) -> EffectsRelease:
-    """Prepare a release as :func:`observed_effects`, for tasks with covariates z."""
-    Z, d = layout.z, len(layout.coefficients)
-    number = Z.shape[1]
-    # The last columns times the inverse of their last rows are the regression of g eta on z. Those rows are the sum of
-    # z z' / |u|^2 with noise. Here it is computed from the public z and one number, |u|^2 - |z|^2, which is estimated from
-    # the noisy sum of |z|^2 / |u|^2.
-    excess = np.geomspace(0.1, 6.0, 60)
-    squares = (Z**2).sum(axis=1)
-    share = (squares / (squares + excess[:, None])).sum(axis=1)
-    weight = 1 / (squares + excess[np.abs(share - np.trace(sigma[-number:, -number:])).argmin()])
-    inverse = np.linalg.inv((Z.T * weight) @ Z)
-    start = sigma[:d, -number:] @ inverse / layout.effect_size
-    scale = np.sqrt(noise) * np.linalg.norm(inverse, axis=0) / layout.effect_size + 0.3 / np.sqrt(m * d)
-    if d > 2:  # James and Stein
-        start *= np.maximum(0.0, 1 - d * scale**2 / np.maximum((start**2).sum(axis=0), 1e-12))
-    groups = grouped(Z)
-    return EffectsRelease(
-        sigma, m, noise, layout.averages, layout.effect_size, layout.determined_size, layout.effect_variance,
-        start[:, 0], scale[0], prior, CovariateGroups(groups.values, groups.counts, start[:, 1:], scale[1:]),
-    )  # fmt: skip
 
 
 def _tails(probability: float) -> tuple[float, float]:

@@ -69,6 +69,16 @@ def watched_of(draws: Draws) -> dict[str, FloatArray]:
     return watched | ({"slopes": draws["slopes"]} if "slopes" in draws else {})
 
 
+def judged_of(draws: Mapping[str, Any]) -> dict[str, FloatArray]:
+    """Return what draws are judged by: average effects, the size of the spread, the accuracy of estimates, and slopes."""
+    judged = {
+        "average effects": draws["mu"],
+        "spread": np.log(np.trace(draws["Omega"], axis1=-2, axis2=-1)),
+        "accuracy": draws["determined"].mean(axis=-1),
+    }
+    return judged | ({"slopes": draws["slopes"]} if "slopes" in draws else {})
+
+
 def in_table(effects: FloatArray, units: Units) -> FloatArray:
     """Return effects (..., d) in the table's units, with the reference's guess; an intercept at the reference's centres."""
     out: FloatArray = (effects + units.guess) * per_table_unit(units)

@@ -1,0 +1,198 @@
+"""Many short chains of Hamiltonian Monte Carlo, in the coordinates of a normal distribution that is fitted to the posterior.
+
+In these coordinates, x = m + L u, a posterior that is nearly normal has about the same width in all directions. A few
+leapfrog steps then make a draw that is nearly independent of the last one, and nothing has to be learnt but their length. All
+chains move together, so that one call of the density computes a point of each.
+
+Chains of a group start from one point and differ in their momenta. Groups therefore agree only where chains have forgotten
+their starts, and the usual r-hat of groups says so (the nested r-hat). How much averages of single chains differ says how
+many effective draws there are.
+
+Source: Neal (2011), Handbook of Markov Chain Monte Carlo, chapter 5; Margossian et al. (2024), Bayesian Analysis, "Nested
+R-hat".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from mpmtl_prob._util.arrays import Draws, FloatArray
+from mpmtl_prob._util.threads import one_thread
+from mpmtl_prob.sampling.diagnostics import RHAT_LIMIT_OF_MANY
+from mpmtl_prob.sampling.weighted import Density, Normal
+
+#: Number of short chains that start from one point.
+_GROUP = 8
+#: Transitions before the first draw. In the first half of them every chain adapts a step size of its own, because one that
+#: starts far out moves in small steps only. In the second half all have the same one, as afterwards.
+_WARMUP = 40
+#: Smallest number of transitions of a round; rounds go on until there are enough effective draws.
+_ROUND = 25
+#: Largest number of rounds.
+_ROUNDS = 8
+#: Length of trajectories, a quarter of a turn in a normal distribution, and its relative change from one to the next.
+_LENGTH, _CHANGE = 1.5, 0.4
+#: Relative change of step sizes from one trajectory to the next.
+_JITTER = 0.2
+#: Share of trajectories to accept.
+_ACCEPTANCE = 0.8
+#: Change of the log step size per unit of acceptance, in the first and the second half of the warm-up.
+_STRIDES = (0.5, 0.15)
+#: Most leapfrog steps of a trajectory.
+_MOST_STEPS = 64
+#: Increase of the energy above which a trajectory has diverged.
+_DIVERGED = 1000.0
+
+
+class Agreement(NamedTuple):
+    """Diagnosis of short chains.
+
+    Attributes:
+        ess: least effective number of draws of a watched number, from how much averages of chains differ.
+        rhat: largest ratio of the spread over all draws to that within groups of chains that start from one point.
+    """
+
+    ess: float
+    rhat: float
+
+    def bear(self, wanted: float) -> bool:
+        """Return whether the draws can be used as ``wanted`` independent ones."""
+        return self.ess >= wanted and self.rhat <= RHAT_LIMIT_OF_MANY
+
+
+class _State(NamedTuple):
+    """A point of every chain in the coordinates u (C, n), with energy, gradient and sites there."""
+
+    u: FloatArray
+    energy: FloatArray
+    gradient: FloatArray
+    sites: Draws
+
+    def where(self, accepted: np.ndarray, other: _State) -> _State:
+        """Return this state, and the other one of chains that have not accepted."""
+
+        def chosen(ours: FloatArray, theirs: FloatArray) -> FloatArray:
+            return np.where(accepted.reshape(-1, *[1] * (np.ndim(ours) - 1)), ours, theirs)
+
+        return _State(
+            chosen(self.u, other.u),
+            chosen(self.energy, other.energy),
+            chosen(self.gradient, other.gradient),
+            {name: chosen(values, other.sites[name]) for name, values in self.sites.items()},
+        )
+
+
+@one_thread
+def short_chains(
+    density: Density,
+    law: Normal,
+    watched: Callable[[Draws], Mapping[str, FloatArray]],
+    *,
+    shape: tuple[int, int],
+    wanted: float,
+    rng: np.random.Generator,
+    progress_bar: bool = True,
+) -> tuple[Draws, Draws, Agreement]:
+    """Draw from a density by many short chains.
+
+    Args:
+        density: as in :func:`mpmtl_prob.sampling.weighted.weighted_draws`.
+        law: a normal distribution near the density: :func:`mpmtl_prob.sampling.weighted.fitted`.
+        watched: from sites by name, (chain, draw, ...), to the numbers whose effective draws count.
+        shape: (groups, draws) of the returned arrays. The draws of a group are those of its short chains, one after another,
+            and evenly spaced transitions of each.
+        wanted: effective draws, of all groups together; chains are drawn on until there are as many, up to 8 rounds.
+        rng: generator of starts and momenta.
+        progress_bar: show one, with effective draws.
+
+    Returns:
+        Sites of the draws by name, (group, draw, ...); statistics likewise: ``lp``, ``acceptance_rate`` and ``diverging``;
+        and how far the chains agree. Unless ``agreement.bear(wanted)``, the draws must not be used.
+    """
+    groups, draws = shape
+    of_chain = -(-draws // _GROUP)
+    per_round = max(_ROUND, of_chain)
+    starts = rng.standard_normal((groups, 1, len(law.mean)))
+    state = _at(density, law, np.broadcast_to(starts, (groups, _GROUP, len(law.mean))).reshape(-1, len(law.mean)))
+    log_step = np.full(len(state.u), -0.25 * np.log(len(law.mean)))
+    kept: list[Draws] = []
+    agreement = Agreement(0.0, np.inf)
+    with tqdm(total=_WARMUP + per_round, disable=not progress_bar, desc="short chains") as bar:
+        for i in range(_WARMUP):
+            state, statistics = _transition(density, law, state, np.exp(log_step), rng)
+            rate = statistics["acceptance_rate"]
+            if 2 * i < _WARMUP:
+                log_step += _STRIDES[0] * (rate - _ACCEPTANCE)
+            else:
+                log_step[:] = np.median(log_step) + _STRIDES[1] * (rate.mean() - _ACCEPTANCE)
+            bar.update()
+        for number in range(_ROUNDS):
+            if number:
+                bar.total += per_round
+            for _ in range(per_round):
+                state, statistics = _transition(density, law, state, np.exp(log_step), rng)
+                kept.append(state.sites | {"lp": -state.energy} | statistics)
+                bar.update()
+            joined = {name: np.stack([each[name] for each in kept], axis=1) for name in kept[0]}
+            agreement = _agreement(watched(joined), groups)
+            bar.set_postfix_str(f"{agreement.ess:.0f} effective draws, r-hat {agreement.rhat:.3f}")
+            if agreement.bear(wanted):
+                break
+    spaced = np.linspace(0, len(kept) - 1, of_chain).round().astype(int)
+
+    def of_groups(values: FloatArray) -> FloatArray:
+        picked = values[:, spaced]
+        return picked.reshape(groups, _GROUP * of_chain, *picked.shape[2:])[:, :draws]
+
+    sites = {name: of_groups(values) for name, values in joined.items()}
+    return sites, {name: sites.pop(name) for name in ("lp", *statistics)}, agreement
+
+
+def _at(density: Density, law: Normal, u: FloatArray) -> _State:
+    """Return the state of chains at points u (C, n)."""
+    energy, gradient, sites = density(law.mean + u @ law.root.T)
+    return _State(u, energy, gradient @ law.root, sites)
+
+
+def _transition(
+    density: Density, law: Normal, state: _State, steps: FloatArray, rng: np.random.Generator
+) -> tuple[_State, dict[str, Any]]:
+    """Return every chain's next state and statistics (C,), after a trajectory of random length from a fresh momentum.
+
+    ``steps`` (C,) are the chains' step sizes; the number of leapfrog steps is the same for all.
+    """
+    step = steps[:, None] * (1 + _JITTER * rng.uniform(-1, 1))
+    length = _LENGTH * (1 + _CHANGE * rng.uniform(-1, 1))
+    momentum = rng.standard_normal(state.u.shape)
+    before = state.energy + 0.5 * (momentum**2).sum(axis=1)
+    end = state
+    with np.errstate(all="ignore"):  # trajectories that leave the range of doubles are not accepted
+        for _ in range(min(max(1, round(length / np.median(step))), _MOST_STEPS)):
+            momentum = momentum - 0.5 * step * end.gradient
+            end = _at(density, law, end.u + step * momentum)
+            momentum = momentum - 0.5 * step * end.gradient
+        increase = end.energy + 0.5 * (momentum**2).sum(axis=1) - before
+        increase = np.where(np.isfinite(increase), increase, np.inf)
+        rate = np.exp(-np.maximum(increase, 0.0))
+    accepted = rng.random(len(rate)) < rate
+    return end.where(accepted, state), {"acceptance_rate": rate, "diverging": increase > _DIVERGED}
+
+
+def _agreement(watched: Mapping[str, FloatArray], groups: int) -> Agreement:
+    """Return how far chains agree on watched numbers, (chain, draw, ...) each."""
+    numbers = np.concatenate([each.reshape(*each.shape[:2], -1) for each in watched.values()], axis=2)
+    variance = numbers.var(axis=(0, 1))
+    of_chains = numbers.mean(axis=1)
+    of_groups = of_chains.reshape(groups, -1, of_chains.shape[1]).mean(axis=1)
+    with np.errstate(all="ignore"):
+        # averages of independent draws would have a variance of ``variance`` over their number
+        ess = len(numbers) * variance / of_chains.var(axis=0, ddof=1)
+        between = of_groups.var(axis=0, ddof=1) if groups > 1 else np.zeros(len(variance))
+        rhat = np.sqrt(1 + between / np.maximum(variance - between, 1e-300))
+    if not np.all(np.isfinite(ess)):
+        return Agreement(0.0, np.inf)
+    return Agreement(float(ess.min()), float(rhat.max()))
