@@ -27,7 +27,9 @@ def pooled(report: Report) -> Iterable[str]:
     yield (
         "Every fit is a new process, from a CSV file to a CSV file of all hospitals' coefficients and the average effects; "
         "imports and compilation count, and no compilation cache is kept. Ours are the release, the public posterior and all "
-        "hospitals' own fits in one process; in a study these are spread over the hospitals. The machine had other work, so "
+        "hospitals' own fits in one process; in a study these are spread over the hospitals. The public posterior is that of "
+        '`sampler="weighted"`, the default of the shell: its row says whether weighted points did, or short chains. '
+        "The machine had other work, so "
         "**CPU seconds are what is compared**, of a process with those it started; those of the clock are shown beside them. "
         "A fit was stopped at a limit of CPU time, and not run again, neither with another seed nor at a larger size; "
         "its row says how many CPU seconds it had by then. Memory is the largest resident set. Errors are root mean squares "
@@ -132,6 +134,7 @@ def _remark(said: Sequence[Report]) -> str:
         words.append(f"its own diagnosis warns in {len(poor)} of {len(said)}")
     if any(each.get("singular") for each in said):
         words.append("singular fit")
+    words += sorted({each["sampler"] for each in said if "sampler" in each})
     if rhats := [each["r-hat"] for each in said if "r-hat" in each]:
         words.append(f"r-hat {max(rhats):.2f}")
     return ", ".join(words)

@@ -35,6 +35,17 @@ def speed(report: Report) -> Iterable[str]:
                 ratio = None if then is None else then / now
                 rows.append((name, what, as_ratio(then), as_ratio(now), as_ratio(ratio), " to ".join(steps) or "-"))
     yield as_table(("", "", "before", "now", "before / now", "leapfrog steps"), rows)
+    if ratios := {of: _low_rank_over_full(report, of) for of in _data_seeds(report)}:
+        chosen, others = ratios.pop("", None), [as_ratio(ratio) for ratio in ratios.values()]
+        yield (
+            "For as many effective draws on the same release *low_rank* costs "
+            + (
+                f"{as_ratio(chosen)} times what *full* does on the data where its acceptance rate was chosen, and "
+                if chosen
+                else ""
+            )
+            + f"{', '.join(others)} times on others."
+        )
     for name in ("installation", "demonstration"):
         if (cell := report["cells"].get(name)) is not None:
             took = " and ".join(f"{each['seconds of the clock']:.0f} s {when}" for when, each in cell.items())
@@ -48,6 +59,19 @@ def speed(report: Report) -> Iterable[str]:
             f"The same with `until=Until(rhat=1.02)`, the mean of three seeds: {now['a run']:.0f} CPU seconds for "
             f"{now['ESS']:.0f} effective draws. The coordinates of its chains were worked out on this data set."
         )
+
+
+def _data_seeds(report: Report) -> list[str]:
+    """Endings of the names of cells of structure "low_rank" whose data have a cell of "full" too."""
+    endings = [name.removeprefix("low_rank") for name in report["cells"] if name.startswith("low_rank")]
+    return [ending for ending in endings if "compilation" not in ending and f"full{ending}" in report["cells"]]
+
+
+def _low_rank_over_full(report: Report, ending: str) -> float:
+    """Units of 400 effective draws of "low_rank" over those of "full", on the same release."""
+    of_both = (report["cells"][f"{structure}{ending}"]["now"] for structure in ("low_rank", "full"))
+    low_rank, full = (cell["400 effective draws"] / cell["unit"] for cell in of_both)
+    return float(low_rank / full)
 
 
 def peers(report: Report) -> Iterable[str]:

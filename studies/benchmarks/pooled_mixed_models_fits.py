@@ -205,14 +205,14 @@ def ours(frame: pd.DataFrame, seed: int, arm: str) -> Estimates:
     reference = mp.Reference(dict.fromkeys(columns, (0, 1)), target=(0, TARGET_SCALE))
     epsilon, delta = float(arm.rpartition("= ")[2]), 1 / (tasks.num_tasks * np.log(tasks.num_tasks))
     release = mp.release(tasks, epsilon, delta=delta, reference=reference, unsafe_seed=seed)
-    shared = mp.inference.shared_effects(release, seed=seed, progress_bar=False)
+    shared = mp.inference.shared_effects(release, sampler="weighted", seed=seed, progress_bar=False)
     own = mp.inference.task_posteriors(tasks, shared, seed=seed, progress_bar=False)
     order = ["intercept", *columns]
     _, _, _, names = design(frame)
     average, table = shared.average_effects().loc[order], own.coefficients()
     beta, low, high = (table[name].unstack().loc[names, order].to_numpy() for name in ("mean", "lower", "upper"))
     mu, mu_low, mu_high = (average[name].to_numpy() for name in ("mean", "lower", "upper"))
-    said = {"converged": bool(shared.diagnose().sound), "delta": delta}
+    said = {"converged": bool(shared.diagnose().sound), "delta": delta, "sampler": shared.sampler}
     return Estimates(beta, low, high, mu, mu_low, mu_high, said)
 
 
