@@ -203,7 +203,7 @@ def kept(path: Path | None, before: str | None) -> dict[str, Any]:
 
 def revision(checkout: Path) -> str:
     """Return the commit that is checked out."""
-    asked = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
+    asked = ["git", "-C", str(checkout), "rev-parse", "--short=7", "HEAD"]
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -271,7 +271,7 @@ def library(train: Train, public: Public, seed: int) -> Fit:
     posteriors = NoiseAware(public.epsilon, public.delta, **options).fit(
         mpmtl_prob.TaskData.from_lists(train.X, train.y)
     )
-    draws = posteriors.to_arviz(pointwise=False)["posterior/W"].transpose("chain", "draw", "feature", "task").values
+    draws = posteriors.to_arviz()["posterior/W"].transpose("chain", "draw", "feature", "task").values
     low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
     return Fit(np.asarray(posteriors.W), low, high)
 
