@@ -138,9 +138,9 @@ def model_of(structure: str) -> Callable[..., None]:
 
 
 def log_prior_of_average(mu: Array, scale: ArrayLike) -> Array:
-    """Return the log density of mu (d,) with a half-normal length and a uniform direction, up to a constant.
+    """Return the log density of mu (d,), a mixture of N(0, L^2 / d I) whose L is half-normal, up to a constant.
 
-    It is a mixture of N(0, length^2 / d I) over a grid of lengths, so that no scale has to be sampled.
+    It is a sum over a grid of L, so that no scale has to be sampled.
     """
     d = mu.shape[0]
     lengths = jnp.asarray(LENGTHS) * scale

@@ -47,7 +47,8 @@ class EffectsPrior(NamedTuple):
     """Priors of the average effects and the spread between tasks, in the study's units.
 
     Attributes:
-        average: scale of the half-normal prior of the length of mu, in scales of the target. The direction of mu is uniform.
+        average: scale of the half-normal prior of L, in scales of the target; given L, mu is N(0, L^2 / d I). L is the root
+            of the mean of |mu|^2.
         spread: median of tau, the standard deviation between tasks of a group of effects, which is log-normal. One group is
             that of all columns, the other the intercept. The default was raised from .22 after two cells of the panel had
             been looked at, with tau of .4 and .6 in these units.

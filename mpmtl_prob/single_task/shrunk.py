@@ -15,22 +15,23 @@ is eta_j, and p_j how far it is determined,
 
     p_j = v / (v + N_j) = (r S_jj)^2 / ((r S_jj)^2 + [S^2]_jj - S_jj^2 + k [S - S^2]_jj),    eta_j = p_j (S b)_j / (r S_jj),
 
-so that
+r S_jj being at most one. If the other coefficients are as their prior says,
 
-    E[eta_j | beta_j] = p_j beta_j,    Var(eta_j | beta_j) = v (p_j - p_j^2),
+    E[eta_j | beta_j] = p_j beta_j / r,    Var(eta_j | beta_j) = v (p_j - p_j^2),
 
-and a reader who knows p on average can undo the shrinkage. Both exist whatever the number of rows. With k = r = 1 they are
-the mean under N(0, v I) and the diagonal of its S. There correlated columns are shrunk into one another: what one has is read
-as the other's, in all tasks alike, and no number of tasks averages that out. The weaker the prior, the less of it, and the
-less is determined where rows are few.
+and with r = 1 a reader who knows p on average can undo the shrinkage. Both exist whatever the number of rows. With k = r = 1
+they are the mean under N(0, v I) and the diagonal of its S. There correlated columns are shrunk into one another: what one
+has is read as the other's, in all tasks alike, and no number of tasks averages that out. The weaker the prior, the less of
+it, and the less is determined where rows are few.
 
-What is left of it is undone on average over coefficients. Where columns have covariance C,
+What is left of it is undone on average over coefficients, and not for each. Where columns have covariance C,
 
     r = tr(C S) / sum_j C_jj S_jj
 
 is how much of rows' predictions is read back, x'S beta of x'beta, over what that were if no coefficient were read as another:
-one where columns do not go together. It is estimated over pairs of a task's rows, S being that of all its other rows. As
-pairs are of one task, columns that are constant within tasks, such as an intercept, do not count.
+one where columns do not go together. Over rows, and over coefficients from N(0, v I), x'S beta has the covariance with x'beta
+that it would have if every [S beta]_j were r S_jj beta_j. r is estimated over pairs of a task's rows, S being that of all its
+other rows. As pairs are of one task, columns that are constant within tasks, such as an intercept, do not count.
 
 Of an estimate b that was made elsewhere, with covariance V, the same is true of S = u (u I + V)^-1: the S above where V is
 sigma^2 (X'X)^-1. There are no rows to tell r, which is taken for one.

@@ -85,3 +85,14 @@ def test_on_school_owners_learn_as_much():
     spread = np.sqrt((one.var(ddof=1) + other.var(ddof=1)) / releases)
     assert abs(one.mean() - other.mean()) < t.isf(0.5e-6, 2 * releases - 2) * spread
     assert max(one.max(), other.max()) < 0.8  # single-task ridge has .826
+
+
+@pytest.mark.parametrize(("epsilon", "most"), [(0.1, 1e-9), (1.0, 1e-9), (10.0, 1e-9), (50.0, 1e-8)])
+def test_discrete_shares_add_as_little_delta_as_the_page_says(epsilon, most):
+    """With delta up to .1, docs/federated.md says below 1e-9 up to eps = 10, and below 1e-8 up to eps = 50."""
+    for features in (2, 3, 4, 5, 9, 17, 40):
+        for adjacency in ("replace", "zero_out"):
+            for delta in (0.1, 1e-3, 1e-6):
+                spec = {"num_tasks": 30, "features": features, "trust": "no_curator", "delta": delta}
+                invitation = federated.invite(epsilon, **spec, adjacency=adjacency)
+                assert 0 < invitation.share.slack < most

@@ -310,7 +310,7 @@ class SharedEffects(PublicPosterior[str]):
 
     def says(self) -> str:
         """Say in words how much the release tells about average effects, by intervals relative to those before it."""
-        before = self.prior.average / np.sqrt(len(self.coefficients))  # sd of one effect, as the length is half-normal
+        before = self.prior.average / np.sqrt(len(self.coefficients))  # sd of one effect: the root of E[L^2] / d
         ratio = float(np.sqrt(self.draws("mu").var(axis=0).mean()) / before)
         if ratio >= _SAYS_LITTLE:
             return (
