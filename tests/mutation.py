@@ -402,7 +402,7 @@ MUTANTS = [
     Mutant("effects: an estimate's covariance counts as rows of unknown errors", "inference/owner/own_effects.py",
            "residuals = KNOWN if isinstance(kind, OfEstimates) else UNKNOWN", "residuals = UNKNOWN",
            "inference/test_owner_estimates.py::test_owners_weight_public_draws_by_their_evidence"),
-    Mutant("effects: noise read as if it were less", "inference/public/effects.py",
+    Mutant("effects: noise read as if it were less", "inference/public/observed_effects.py",
            "    noise = law.variance / 2\n", "    noise = law.variance / 200\n",
            "inference/test_shared_effects.py::test_posterior_is_calibrated_on_simulated_tasks"),
     Mutant("effects: the shrinkage of estimates is not undone", "models/effects.py",

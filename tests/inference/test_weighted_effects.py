@@ -39,7 +39,7 @@ def study(d, m=30, n=100, seed=0):
 
 
 def compared(d, epsilon, draws=600, seed=0):
-    """The largest differences from NUTS by kind, and what the weights said; None where NUTS had to take over."""
+    """Return the largest differences from NUTS by kind, and what the weights said; None where NUTS had to take over."""
     tasks, reference = study(d, seed=seed)
     release = mp.release(tasks, epsilon, reference=reference, unsafe_seed=seed)
     points = shared_effects(release, sampler="weighted", draws=draws, progress_bar=False)
@@ -153,7 +153,7 @@ def test_short_chains_are_calibrated():
     assert min(uniformity(rank) for rank in ranks_among(posteriors, true).values()) > 1e-3
 
 
-def test_calibration_catches_short_chains_that_are_too_close_together():
+def test_calibration_catches_short_chains_too_close_together():
     posteriors, true, _ = posteriors_of_short_chains(effort(20, 200))
     middle = posteriors["mu"].mean(axis=1, keepdims=True)
     ranks = ranks_among(posteriors | {"mu": middle + 0.3 * (posteriors["mu"] - middle)}, true)
@@ -205,7 +205,7 @@ def test_chains_take_over_where_weights_are_poor(sampler, monkeypatch, tmp_path)
 
 @pytest.mark.evidence
 def test_short_chains_are_those_of_nuts(monkeypatch):
-    """Where a release says much, a normal distribution does not fit, and short chains give what NUTS does."""
+    """Short chains give what NUTS gives."""
     monkeypatch.setattr("mpmtl_prob.sampling.weighted.KHAT_LIMIT", -1.0)
     apart, _ = compared(3, 3.0, draws=300)
     over = {
