@@ -25,14 +25,14 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--delta", type=float, help="of the promise; one that few games resolve, such as .01, is tested best"
     )
-    parser.add_argument("--features", type=int, help="d")
-    parser.add_argument("--people", type=int, help="people: t")
+    parser.add_argument("--features", type=int, help="number of features, d")
+    parser.add_argument("--people", type=int, help="people: their number, t")
     parser.add_argument("--mechanism", default="wishart", help="noise: wishart, the default; gaussian; or paper")
     parser.add_argument("--adjacency", default="replace", help="noise: replace, the default, or zero_out")
-    parser.add_argument("--clip", type=float, default=1.0, help="noise: K, default 1")
+    parser.add_argument("--clip", type=float, default=1.0, help="noise: largest length of a message, K; default 1")
     parser.add_argument("--ledger", type=Path, help="ledger: the file")
-    parser.add_argument("--trials", type=int, default=2000, help="games of either kind, default 2000")
-    parser.add_argument("--confidence", type=float, default=0.99, help="of every verdict, default .99")
+    parser.add_argument("--trials", type=int, default=2000, help="games with either of the two data sets, default 2000")
+    parser.add_argument("--confidence", type=float, default=0.99, help="of every bound, default .99")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -56,9 +56,9 @@ def _add_schema(command: Callable[..., argparse.ArgumentParser]) -> None:
     drafting.add_argument("--task", required=True, help="the column that says whose a row is, such as hospital")
     drafting.add_argument("--target", required=True, help="the column that is explained")
     drafting.add_argument("--tasks", type=int, help="how many take part; default those in the example")
-    drafting.add_argument("--row", default="row", help="what a row is called, such as patient")
-    drafting.add_argument("--epsilon", type=float, required=True)
-    drafting.add_argument("--delta", type=float, help="default 1 / (m log m), from 30 tasks on")
+    drafting.add_argument("--row", default="row", help="what a row is called, such as patient; default row")
+    drafting.add_argument("--epsilon", type=float, required=True, help="the budget that is promised")
+    drafting.add_argument("--delta", type=float, help="default 1 / (m log m) of m tasks, from 30 on")
     drafting.add_argument(
         "--public-example",
         action="store_true",
@@ -72,9 +72,10 @@ def _add_message(command: Callable[..., argparse.ArgumentParser]) -> None:
     sending = command(
         "message",
         message,
-        "a hospital's message, from its own rows: shown before it is written, and written if you agree. The file is the "
-        "hospital's model in clear unless the study has a curator's key; without keys, damage is found, and no edit on "
-        "purpose, and no message in somebody else's name",
+        "a hospital's message, from its own rows: shown before it is written, and written if you agree",
+        "The file is the hospital's model in clear, unless the study has a curator's key: it is then encrypted, for "
+        "the curator alone. Without participants' keys a file that was damaged is noticed, but not one that was edited on purpose, nor "
+        "one that somebody else wrote in this hospital's name.",
     )
     study_options(sending)
     sending.add_argument("--csv", type=Path, help="this hospital's rows, one a line")

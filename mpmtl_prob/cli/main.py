@@ -6,13 +6,14 @@ import argparse
 import gc
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 from mpmtl_prob.cli import adapt, audit, bounds, demonstration, desk, federated, ledger, plan, report, reproduce, tasks
 
-_EXAMPLES = """examples:
+_EXAMPLES = """\
   mpmtl-prob demo                                   the papers' synthetic data, every arm, about a minute
   mpmtl-prob demo --data school --epsilon 0.3 1 3
   mpmtl-prob example trial                          a simulated study of thirty hospitals, for the next commands
@@ -74,23 +75,45 @@ def _run(options: argparse.Namespace) -> None:
         options.command(options)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Parser whose errors are one line, as those of the commands are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and where to look, and exit with status 2."""
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help lists what it takes\n")
+
+
+def _examples(name: str = "") -> str:
+    """Return the examples of one command, or of all."""
+    lines = [line for line in _EXAMPLES.splitlines() if line.split()[1] == (name or line.split()[1])]
+    return "\n".join(["examples:", *lines])
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="mpmtl-prob",
-        description="Multi-task learning in which no task's model leaks to the others.",
-        epilog=_EXAMPLES,
+        description="Mixed models and multi-task learning for data that nobody may pool: each task, such as a hospital,\n"
+        "keeps its rows; one noisy sum is published. eps and delta bound what it can reveal: the smaller, the less.",
+        epilog=_examples() + "\n\nmpmtl-prob COMMAND --help explains the options of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+    def command(name: str, run: Any, text: str, more: str = "") -> argparse.ArgumentParser:
+        described = "\n".join(textwrap.wrap(f"{text}. {more}" if more else text, 100))
         sub = commands.add_parser(
-            name, help=text, description=text, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+            name,
+            help=text,
+            description=f"{described[0].upper()}{described[1:]}",
+            epilog=_examples(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.set_defaults(command=run, name=name)
         sub.add_argument("--json", action="store_true", help="print JSON instead of a table or a sentence")
-        sub.add_argument("--seed", type=int, default=0, help="seed of splits, folds and samplers; never of a release")
+        sub.add_argument(
+            "--seed", type=int, default=0, help="of splits, folds and samplers, never of a release's noise; default 0"
+        )
         sub.add_argument("--quiet", action="store_true", help="no progress bars")
         return sub
 

@@ -22,11 +22,13 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         type=Path,
         help="model.nc of one hospital, whose own results are then on the page, which is private to it (mode 0600)",
     )
-    writing.add_argument("--contact", default="", help="whom to ask, in a sentence")
+    writing.add_argument("--contact", default="", help="whom to ask, in a sentence; default none")
     writing.add_argument(
-        "--curator", default="", metavar="NAME", help="the curator's name; the page bears today's date"
+        "--curator", default="", metavar="NAME", help="the curator's name; default none. The page bears today's date"
     )
-    writing.add_argument("--draws", type=int, default=300, help="of the sampler per chain, where there is no --model")
+    writing.add_argument(
+        "--draws", type=int, default=300, help="of the sampler per chain, where there is no --model; default 300"
+    )
     writing.add_argument("--out", type=Path, required=True, help="HTML file to write: one file, with nothing to load")
 
 
