@@ -87,7 +87,8 @@ def _ledger(options: argparse.Namespace) -> Said:
     from mpmtl_prob.privacy import Ledger, audit
 
     if options.ledger is None or not options.ledger.is_file():
-        raise ValueError(f"--ledger: expected a file that publish or release has charged, got {options.ledger}")
+        got = "none" if options.ledger is None else repr(str(options.ledger))
+        raise ValueError(f"--ledger: expected a file that publish or release has charged, got {got}")
     given = {"trials": options.trials, "confidence": options.confidence, "seed": options.seed, "progress_bar": False}
     return Said([_row("likelihood ratio", audit.ledger(Ledger(options.ledger), **given))], _READ)
 

@@ -53,6 +53,7 @@ def run(options: argparse.Namespace) -> None:
     if options.data not in demo.DATA:
         raise ValueError(f"--data: expected one of {', '.join(demo.DATA)}, got {options.data!r}")
     check_budgets(options.epsilon)
+    options.out.mkdir(parents=True, exist_ok=True)  # before minutes of work
     comparison, headline = demo.run(
         options.data,
         options.epsilon,

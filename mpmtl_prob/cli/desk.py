@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.cli.options import exclude_option, on_terminal, open_ledger, print_json, shows_progress
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def _add_message(command: Callable[..., argparse.ArgumentParser]) -> None:
         message,
         "a hospital's message, from its own rows: shown before it is written, and written if you agree",
         "The file is the hospital's model in clear, unless the study has a curator's key: it is then encrypted, for "
-        "the curator alone. Without participants' keys a file that was damaged is noticed, but not one that was edited on purpose, nor "
-        "one that somebody else wrote in this hospital's name.",
+        "the curator alone. Without participants' keys a file that was damaged is noticed, but not one that was edited on "
+        "purpose, nor one that somebody else wrote in this hospital's name.",
     )
     study_options(sending)
     sending.add_argument("--csv", type=Path, help="this hospital's rows, one a line")
@@ -521,7 +522,7 @@ def _print_tables(own: OwnModel, coefficients: pd.DataFrame, averages: pd.DataFr
         f"Coefficients of {own.participant} ({unit}, for one unit of a column), 90 % intervals, with the release and alone"
     )
     print(coefficients.to_string(float_format=number))
-    print(f"\nAverage effects over {own.shared.release.num_tasks} {study.task}s, public")
+    print(f"\nAverage effects over {own.shared.release.num_tasks} {plural(study.task)}, public")
     print(averages.to_string(float_format=number))
     print(f"\n{own.own.diagnose()}", flush=True)
 
@@ -541,7 +542,8 @@ def predict(options: argparse.Namespace) -> None:
     none = int(predictions["mean"].isna().sum())
     if none:
         tell(
-            options, f"{none} of {len(predictions)} {own.schema.row}s have no prediction, as the study drops such rows"
+            options,
+            f"{none} of {len(predictions)} {plural(own.schema.row)} have no prediction, as the study drops such rows",
         )
     target, said = own.schema.target, {"rows": len(predictions), "without": none, "out": str(options.out)}
     what = f"the probability of {target.values.levels[1]}" if isinstance(target.values, Category) else target.column

@@ -120,6 +120,8 @@ def _of_demo(options: argparse.Namespace) -> tuple[list[Config], Config]:
     from mpmtl_prob.cli import demo
 
     tasks, _, _ = demo.load(options.data, options.seed)
+    if not 2 <= options.nodes <= tasks.num_tasks:
+        raise ValueError(f"--nodes: expected 2 to {tasks.num_tasks}, the number of tasks, got {options.nodes}")
     parts: list[Config] = [
         {"demo": options.data, "part": i, "parts": options.nodes, "trust": options.trust} for i in range(options.nodes)
     ]

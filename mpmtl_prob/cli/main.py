@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NoReturn
 
 from mpmtl_prob.cli import adapt, audit, bounds, demonstration, desk, federated, ledger, plan, report, reproduce, tasks
@@ -49,12 +50,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _unread()
     except (ValueError, OSError, ImportError) as error:
-        print(f"mpmtl-prob {options.name}: {error}", file=sys.stderr)
+        print(f"mpmtl-prob {options.name}: {_told(options, error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"mpmtl-prob {options.name}: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+#: Arguments in Python that have another name on the command line.
+_OPTIONS = {"num_features": "features", "num_people": "people", "num_tasks": "tasks", "warmup": "draws"}
+
+
+def _told(options: argparse.Namespace, error: Exception) -> str:
+    """Return what is wrong, under the name of the option that somebody typed, where it is about one."""
+    typed = [each for each in options.parser._actions if getattr(options, each.dest, None) not in (None, each.default)]
+    names = {each.dest: each.option_strings[0] if each.option_strings else each.dest for each in typed}
+    about, _, rest = str(error).partition(": ")
+    files = {}
+    for dest in names:
+        values = getattr(options, dest)
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, Path):
+                files |= {str(value): names[dest], os.path.abspath(value): names[dest]}
+    if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
+        path = os.fspath(error.filename)
+        option = files.get(path)
+        if isinstance(error, FileNotFoundError) and option is not None and option != "--out":
+            return f"{option}: expected a file, got {path!r}, which is not there; check its name and folder"
+        return f"{'' if option is None else f'{option}: '}{error.strerror}: {path!r}"
+    if about == "path":
+        return next((f"{option}: {rest}" for path, option in files.items() if repr(path) in rest), str(error))
+    option = names.get(_OPTIONS.get(about, about))
+    return str(error) if option is None else f"{option}: {rest}"
 
 
 def _unread() -> int:
@@ -109,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
             epilog=_examples(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        sub.set_defaults(command=run, name=name)
+        sub.set_defaults(command=run, name=name, parser=sub)
         sub.add_argument("--json", action="store_true", help="print JSON instead of a table or a sentence")
         sub.add_argument(
             "--seed", type=int, default=0, help="of splits, folds and samplers, never of a release's noise; default 0"

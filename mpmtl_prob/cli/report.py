@@ -27,6 +27,15 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--curator", default="", metavar="NAME", help="the curator's name; default none. The page bears today's date"
     )
     writing.add_argument(
+        "--group", type=int, default=1, metavar="K",
+        help="number of tasks that one owner has, who are promised less together than each; default 1",
+    )  # fmt: skip
+    writing.add_argument(
+        "--ledger",
+        type=Path,
+        help="the curator's ledger, of which the page then says what is spent and left; default none",
+    )
+    writing.add_argument(
         "--draws", type=int, default=300, help="of the sampler per chain, where there is no --model; default 300"
     )
     writing.add_argument("--out", type=Path, required=True, help="HTML file to write: one file, with nothing to load")
@@ -37,11 +46,17 @@ def report(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release, Schema, desk
     from mpmtl_prob._util.files import check_place, write_text
     from mpmtl_prob.inference import shared_effects
+    from mpmtl_prob.privacy import Ledger
 
     check_place("--out", options.out)
     release = Release.load(options.release)
     study = None if options.study is None else Schema.read(options.study)
     model = None if options.model is None else desk.OwnModel.load(options.model)
+    account = None
+    if options.ledger is not None:
+        if not options.ledger.is_file() or not options.ledger.stat().st_size:
+            raise ValueError(f"--ledger: expected one that publish or release has charged, got {str(options.ledger)!r}")
+        account = Ledger(options.ledger)
     shared = None
     if study is not None:
         desk.model.check_release(study, release)
@@ -50,8 +65,9 @@ def report(options: argparse.Namespace) -> None:
         shared = shared_effects(release, draws=options.draws, seed=options.seed, progress_bar=progress)
     today = datetime.date.today()
     page = desk.report(
-        release, study, model=model, shared=shared, contact=options.contact, curator=options.curator, prepared=today
-    )
+        release, study, model=model, shared=shared, contact=options.contact, curator=options.curator, prepared=today,
+        group=options.group, account=account,
+    )  # fmt: skip
     write_text(options.out, page, private=model is not None)
     if options.json:
         import json
