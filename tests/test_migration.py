@@ -108,7 +108,7 @@ WRITTEN = {
 
 
 def refusal(written):
-    """What a call of 0.3.0 lacks beside its former name, if anything."""
+    """The words in which a call of 0.3.0 is refused for what it lacks beside its former name; none where it works."""
     try:
         written()
     except (TypeError, ValueError) as refused:

@@ -524,6 +524,10 @@ def _print_tables(own: OwnModel, coefficients: pd.DataFrame, averages: pd.DataFr
     print(coefficients.to_string(float_format=number))
     print(f"\nAverage effects over {own.shared.release.num_tasks} {plural(study.task)}, public")
     print(averages.to_string(float_format=number))
+    print(
+        "positive: the probability that the average is above 0. tau: the standard deviation between "
+        f"{plural(study.task)}, with its interval. i2: the\nshare of their differences in the variance of their own estimates"
+    )
     print(f"\n{own.own.diagnose()}", flush=True)
 
 
@@ -550,5 +554,6 @@ def predict(options: argparse.Namespace) -> None:
     say(
         options,
         said,
-        f"written to {options.out}: {len(predictions)} rows, {options.probability:.0%} intervals of {what}",
+        f"written to {options.out}: {len(predictions)} {plural(own.schema.row)}, "
+        f"{100 * options.probability:g} % intervals of {what}",
     )

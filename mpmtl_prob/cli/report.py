@@ -36,7 +36,10 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         help="the curator's ledger, of which the page then says what is spent and left; default none",
     )
     writing.add_argument(
-        "--draws", type=int, default=300, help="of the sampler per chain, where there is no --model; default 300"
+        "--draws",
+        type=int,
+        default=300,
+        help="without --model: draws of NUTS per chain, where weighted points, as in fit, are poor; default 300",
     )
     writing.add_argument("--out", type=Path, required=True, help="HTML file to write: one file, with nothing to load")
 
@@ -62,7 +65,9 @@ def report(options: argparse.Namespace) -> None:
         desk.model.check_release(study, release)
     if model is None and release.effects is not None:
         progress = not options.quiet and on_terminal()
-        shared = shared_effects(release, draws=options.draws, seed=options.seed, progress_bar=progress)
+        shared = shared_effects(
+            release, sampler="weighted", draws=options.draws, seed=options.seed, progress_bar=progress
+        )
     today = datetime.date.today()
     page = desk.report(
         release, study, model=model, shared=shared, contact=options.contact, curator=options.curator, prepared=today,

@@ -291,6 +291,15 @@ def test_the_page_says_what_is_left_in_the_ledger(made, tmp_path):
     assert "What is left for further releases" in page
 
 
+def test_labels_of_bars_are_not_cut_off(made):
+    """A label ends where its bar begins, and has 7.5 units for each letter of size 13."""
+    _, study, release, model = made
+    page = desk.report(release, study, shared=model.shared)
+    labels = re.findall(r"<text x='(\d+)' y='\d+' text-anchor='end' font-size='13'[^>]*>([^<]+)", page)
+    assert "exceptions aside" in [label for _, label in labels]
+    assert all(int(x) >= 7.5 * len(label) for x, label in labels)
+
+
 def test_plurals_are_those_of_english(made):
     assert [plural(word) for word in ("hospital", "pharmacy", "box", "day", "person", "church")] == [
         "hospitals", "pharmacies", "boxes", "days", "people", "churches"
