@@ -20,9 +20,10 @@ pytestmark = pytest.mark.filterwarnings(
 
 def tables():
     """The rows of the page's first two tables, as pairs of cells."""
-    found = re.findall(r"^\| 0\.3\.0 \| 0\.4\.0 \|\n\|---\|---\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    rows_of_tables = re.findall(r"^\| 0\.3\.0 \| 0\.4\.0 \|\n\|---\|---\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
     return [
-        [tuple(cell.strip() for cell in line.strip("|\n").split(" | ")) for line in one.splitlines()] for one in found
+        [tuple(cell.strip() for cell in line.strip("|\n").split(" | ")) for line in rows.splitlines()]
+        for rows in rows_of_tables
     ]
 
 

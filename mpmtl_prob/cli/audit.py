@@ -80,7 +80,13 @@ def _noise(options: argparse.Namespace) -> Said:
         rows += [_row(f"control: {name}", result, "broken") for name, result in
                  audit.controls(law, options.adjacency, **given).items()]  # fmt: skip
     follows = audit.drawn(law, confidence=options.confidence, seed=options.seed)
-    return Said(rows, f"{_READ}\nDraws of the noise beside its stated law: {follows.verdict}.")
+    missed = [row["attack"] for row in rows if row["expected"] == "broken" and row["found"] != "broken"]
+    more = (
+        f"\nNot caught, though it is broken: {', '.join(missed)}. So few games say little; take more --trials."
+        if missed
+        else ""
+    )
+    return Said(rows, f"{_READ}{more}\nDraws of the noise beside its stated law: {follows.verdict}.")
 
 
 def _ledger(options: argparse.Namespace) -> Said:

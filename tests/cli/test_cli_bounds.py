@@ -106,7 +106,7 @@ def test_an_audit_finds_its_controls_and_nothing_else(capsys):
             "--adjacency: expected it without --people, got 'replace'",
         ),
         (["audit", "noise", "--epsilon", "1", "--delta", ".1"], "--features: expected a number with noise, got none"),
-        (["audit", "ledger"], "--ledger: expected a file that publish or release has charged, got None"),
+        (["audit", "ledger"], "--ledger: expected a file that publish or release has charged, got none"),
         (["audit", "everything"], "WHAT: expected one of noise, ledger, people"),
     ],
 )
