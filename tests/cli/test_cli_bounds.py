@@ -120,7 +120,7 @@ def test_what_is_missing_is_named(asked, message, capsys):
     [
         (["--private", "0"], "private: expected a whole number >= 1, got 0"),
         (["--steps", "0"], "steps: expected a whole number >= 1, got 0"),
-        (["--features", "0"], "num_features: expected a whole number >= 1, got 0"),
+        (["--features", "0"], "--features: expected a whole number >= 1, got 0"),
         (["--epsilon", "0"], "epsilon: expected a positive number, got 0.0"),
         (["--delta", "2"], "delta: expected a number in (0, 1), got 2.0"),
     ],
