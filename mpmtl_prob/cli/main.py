@@ -67,7 +67,7 @@ def _told(options: argparse.Namespace, error: Exception) -> str:
     typed = [each for each in options.parser._actions if getattr(options, each.dest, None) not in (None, each.default)]
     names = {each.dest: each.option_strings[0] if each.option_strings else each.dest for each in typed}
     about, _, rest = str(error).partition(": ")
-    files = {}
+    files: dict[str, str] = {}
     for dest in names:
         values = getattr(options, dest)
         for value in values if isinstance(values, list) else [values]:

@@ -39,7 +39,7 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--draws",
         type=int,
         default=300,
-        help="without --model: draws of NUTS per chain, where weighted points, as in fit, are poor; default 300",
+        help="without --model: draws of NUTS per chain, where fit would take it too; default 300",
     )
     writing.add_argument("--out", type=Path, required=True, help="HTML file to write: one file, with nothing to load")
 
