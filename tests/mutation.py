@@ -294,7 +294,7 @@ MUTANTS = [
            "above += times * price[0]", "above += 0 * price[0]",
            "privacy/test_filters.py::test_an_infinite_loss_is_paid_from_its_own_share_of_delta"),
     Mutant("a group is one task", "privacy/mechanisms/profile.py",
-           "for _ in range(self.group - 1):", "for _ in range(0):",
+           "delta, doubled, left = None, of_one, self.group", "delta, doubled, left = None, of_one, 1",
            "privacy/test_curves.py::test_a_group_costs_no_less_than_its_members"),
     Mutant("a group under Gaussian noise is one task", "privacy/mechanisms/profile.py",
            "self.mu * self.group", "self.mu",

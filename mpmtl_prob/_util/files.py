@@ -31,13 +31,16 @@ _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 def atomic_write(path: str | os.PathLike[str], *, private: bool) -> Iterator[str]:
     """Yield a temporary path to write to; it replaces ``path`` once all went well, and an older file stays until then.
 
+    A path that is a link is written through: the link stays, and what it leads to is replaced.
+
     Args:
         path: of the file.
         private: only the owner of the file may read it, from the first byte on and whatever the umask is (mode 0600). Without
             it the umask decides. Private are rows, models that depend on them, and results that show whether a guess about
             rows was right. Not private are results with a privacy proof, simulations, and public data.
     """
-    unfinished = f"{os.fspath(path)}.{os.getpid()}.unfinished"
+    path = os.path.realpath(path)
+    unfinished = f"{path}.{os.getpid()}.unfinished"
     try:
         if private:
             _empty_for_its_owner(unfinished)
@@ -62,7 +65,7 @@ def check_place(name: str, path: str | os.PathLike[str]) -> None:
     reason = "it is a folder"
     if not os.path.isdir(path):
         try:
-            probe = f"{os.fspath(path)}.{os.getpid()}.unfinished"
+            probe = f"{os.path.realpath(path)}.{os.getpid()}.probe"  # not that of atomic_write, which may be at work
             open(probe, "w").close()
             os.remove(probe)
             return

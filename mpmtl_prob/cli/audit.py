@@ -25,14 +25,14 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--delta", type=float, help="of the promise; one that few games resolve, such as .01, is tested best"
     )
-    parser.add_argument("--features", type=int, help="d")
-    parser.add_argument("--people", type=int, help="people: t")
+    parser.add_argument("--features", type=int, help="number of features, d")
+    parser.add_argument("--people", type=int, help="people: their number, t")
     parser.add_argument("--mechanism", default="wishart", help="noise: wishart, the default; gaussian; or paper")
     parser.add_argument("--adjacency", default="replace", help="noise: replace, the default, or zero_out")
-    parser.add_argument("--clip", type=float, default=1.0, help="noise: K, default 1")
+    parser.add_argument("--clip", type=float, default=1.0, help="noise: largest length of a message, K; default 1")
     parser.add_argument("--ledger", type=Path, help="ledger: the file")
-    parser.add_argument("--trials", type=int, default=2000, help="games of either kind, default 2000")
-    parser.add_argument("--confidence", type=float, default=0.99, help="of every verdict, default .99")
+    parser.add_argument("--trials", type=int, default=2000, help="games with either of the two data sets, default 2000")
+    parser.add_argument("--confidence", type=float, default=0.99, help="of every bound, default .99")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -80,14 +80,21 @@ def _noise(options: argparse.Namespace) -> Said:
         rows += [_row(f"control: {name}", result, "broken") for name, result in
                  audit.controls(law, options.adjacency, **given).items()]  # fmt: skip
     follows = audit.drawn(law, confidence=options.confidence, seed=options.seed)
-    return Said(rows, f"{_READ}\nDraws of the noise beside its stated law: {follows.verdict}.")
+    missed = [row["attack"] for row in rows if row["expected"] == "broken" and row["found"] != "broken"]
+    more = (
+        f"\nNot caught, though it is broken: {', '.join(missed)}. So few games say little; take more --trials."
+        if missed
+        else ""
+    )
+    return Said(rows, f"{_READ}{more}\nDraws of the noise beside its stated law: {follows.verdict}.")
 
 
 def _ledger(options: argparse.Namespace) -> Said:
     from mpmtl_prob.privacy import Ledger, audit
 
     if options.ledger is None or not options.ledger.is_file():
-        raise ValueError(f"--ledger: expected a file that publish or release has charged, got {options.ledger}")
+        got = "none" if options.ledger is None else repr(str(options.ledger))
+        raise ValueError(f"--ledger: expected a file that publish or release has charged, got {got}")
     given = {"trials": options.trials, "confidence": options.confidence, "seed": options.seed, "progress_bar": False}
     return Said([_row("likelihood ratio", audit.ledger(Ledger(options.ledger), **given))], _READ)
 

@@ -36,25 +36,36 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command and its options."""
     parser = command("bounds", run, "the papers' theorems as numbers, and membership odds: no data are read")
     parser.add_argument("what", metavar="WHAT", help="; ".join(f"{name}: {text}" for name, text in WHAT.items()))
-    parser.add_argument("--epsilon", type=float, required=True)
-    parser.add_argument("--delta", type=float, help="with it; utility: default 0, which adds budgets up")
-    parser.add_argument("--features", type=int, help="d, columns or questions")
-    parser.add_argument("--tasks", type=int, help="m, for utility")
-    parser.add_argument("--people", type=int, help="t")
+    parser.add_argument("--epsilon", type=float, required=True, help="the budget")
+    parser.add_argument(
+        "--delta", type=float, help="the budget's other number; utility: default 0, which adds budgets up"
+    )
+    parser.add_argument("--features", type=int, help="number of columns or questions, d")
+    parser.add_argument("--tasks", type=int, help="utility: number of tasks, m")
+    parser.add_argument("--people", type=int, help="number of people, t")
     parser.add_argument("--norm", default="low rank", help="utility: 'low rank', the default, or 'group sparse'")
     parser.add_argument("--clip", type=float, default=1.0, help="K, the largest length of a message; default 1")
     parser.add_argument(
-        "--strong-convexity", type=float, default=0.0, help="utility: mu, with a largest curvature L of 1"
+        "--strong-convexity",
+        type=float,
+        default=0.0,
+        help="utility: mu, with a largest curvature L of 1; default 0, losses that are convex alone",
     )
     parser.add_argument("--not-accelerated", action="store_true", help="utility: steps without momentum")
     parser.add_argument("--composition", default="best", help="utility, with --delta: 'best', the default, or 'plain'")
-    parser.add_argument("--index", type=int, default=1, help="utility: k, singular values or rows above the threshold")
-    parser.add_argument("--public", type=int, help="adaptation: m public records")
-    parser.add_argument("--private", type=int, help="adaptation: n private records")
-    parser.add_argument("--steps", type=int, help="adaptation: T; default the fewest of the theorem")
-    parser.add_argument("--source-weight", type=float, default=0.5, help="adaptation: alpha, default .5")
+    parser.add_argument(
+        "--index", type=int, default=1, help="utility: k, singular values or rows above the threshold; default 1"
+    )
+    parser.add_argument("--public", type=int, help="adaptation: number of public records, m")
+    parser.add_argument("--private", type=int, help="adaptation: number of private records, n")
+    parser.add_argument("--steps", type=int, help="adaptation: number of steps, T; default the fewest of the theorem")
+    parser.add_argument(
+        "--source-weight", type=float, default=0.5, help="adaptation: share of public records, alpha; default .5"
+    )
     parser.add_argument("--kappa", type=float, default=0.05, help="adaptation: kappa_1, default .05")
-    parser.add_argument("--weight-bound", type=float, default=1.0, help="adaptation: Lambda, default 1")
+    parser.add_argument(
+        "--weight-bound", type=float, default=1.0, help="adaptation: largest length of a predictor, Lambda; default 1"
+    )
     parser.add_argument("--mechanism", help="odds of a task: wishart, the default; gaussian; or paper")
     parser.add_argument("--adjacency", help="odds of a task: replace, the default, or zero_out")
     parser.add_argument("--prior", type=float, default=0.5, help="odds: the belief before, default .5")

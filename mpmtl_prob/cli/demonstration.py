@@ -13,17 +13,19 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the two commands and their options."""
     parser = command("demo", run, "run the whole product on one data set and write figures, numbers and a posterior")
     parser.add_argument(
-        "--data", default="synthetic_low_rank", help="synthetic_low_rank, synthetic_group_sparse or school"
+        "--data", default="synthetic_low_rank", help="synthetic_low_rank, the default, synthetic_group_sparse or school"
     )
-    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.0, 10.0], help="budgets")
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.1, 1.0, 10.0], help="budgets; default .1 1 10")
     parser.add_argument(
-        "--draws", type=int, default=300, help="draws of NUTS per chain; warmup takes as many, up to 140"
+        "--draws", type=int, default=300, help="draws of NUTS per chain; warmup takes as many, up to 140; default 300"
     )
-    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for figures, NetCDF and JSON")
+    parser.add_argument(
+        "--out", type=Path, default=Path("out"), help="folder for figures, NetCDF and JSON; default out"
+    )
     making = command(
         "example", example, "a simulated study of thirty hospitals, as files of many sites, with the true effects"
     )
-    making.add_argument("folder", type=Path, help="folder to write, new or empty")
+    making.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write, new or empty")
 
 
 def example(options: argparse.Namespace) -> None:
@@ -51,6 +53,7 @@ def run(options: argparse.Namespace) -> None:
     if options.data not in demo.DATA:
         raise ValueError(f"--data: expected one of {', '.join(demo.DATA)}, got {options.data!r}")
     check_budgets(options.epsilon)
+    options.out.mkdir(parents=True, exist_ok=True)  # before minutes of work
     comparison, headline = demo.run(
         options.data,
         options.epsilon,

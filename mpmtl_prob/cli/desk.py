@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.cli.options import exclude_option, on_terminal, open_ledger, print_json, shows_progress
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ def _add_schema(command: Callable[..., argparse.ArgumentParser]) -> None:
     drafting.add_argument("--task", required=True, help="the column that says whose a row is, such as hospital")
     drafting.add_argument("--target", required=True, help="the column that is explained")
     drafting.add_argument("--tasks", type=int, help="how many take part; default those in the example")
-    drafting.add_argument("--row", default="row", help="what a row is called, such as patient")
-    drafting.add_argument("--epsilon", type=float, required=True)
-    drafting.add_argument("--delta", type=float, help="default 1 / (m log m), from 30 tasks on")
+    drafting.add_argument("--row", default="row", help="what a row is called, such as patient; default row")
+    drafting.add_argument("--epsilon", type=float, required=True, help="the budget that is promised")
+    drafting.add_argument("--delta", type=float, help="default 1 / (m log m) of m tasks, from 30 on")
     drafting.add_argument(
         "--public-example",
         action="store_true",
@@ -72,9 +73,10 @@ def _add_message(command: Callable[..., argparse.ArgumentParser]) -> None:
     sending = command(
         "message",
         message,
-        "a hospital's message, from its own rows: shown before it is written, and written if you agree. The file is the "
-        "hospital's model in clear unless the study has a curator's key; without keys, damage is found, and no edit on "
-        "purpose, and no message in somebody else's name",
+        "a hospital's message, from its own rows: shown before it is written, and written if you agree",
+        "The file is the hospital's model in clear, unless the study has a curator's key: it is then encrypted, for "
+        "the curator alone. Without participants' keys a file that was damaged is noticed, but not one that was edited on "
+        "purpose, nor one that somebody else wrote in this hospital's name.",
     )
     study_options(sending)
     sending.add_argument("--csv", type=Path, help="this hospital's rows, one a line")
@@ -520,8 +522,12 @@ def _print_tables(own: OwnModel, coefficients: pd.DataFrame, averages: pd.DataFr
         f"Coefficients of {own.participant} ({unit}, for one unit of a column), 90 % intervals, with the release and alone"
     )
     print(coefficients.to_string(float_format=number))
-    print(f"\nAverage effects over {own.shared.release.num_tasks} {study.task}s, public")
+    print(f"\nAverage effects over {own.shared.release.num_tasks} {plural(study.task)}, public")
     print(averages.to_string(float_format=number))
+    print(
+        "positive: the probability that the average is above 0. tau: the standard deviation between "
+        f"{plural(study.task)}, with its interval. i2: the\nshare of their differences in the variance of their own estimates"
+    )
     print(f"\n{own.own.diagnose()}", flush=True)
 
 
@@ -540,12 +546,14 @@ def predict(options: argparse.Namespace) -> None:
     none = int(predictions["mean"].isna().sum())
     if none:
         tell(
-            options, f"{none} of {len(predictions)} {own.schema.row}s have no prediction, as the study drops such rows"
+            options,
+            f"{none} of {len(predictions)} {plural(own.schema.row)} have no prediction, as the study drops such rows",
         )
     target, said = own.schema.target, {"rows": len(predictions), "without": none, "out": str(options.out)}
     what = f"the probability of {target.values.levels[1]}" if isinstance(target.values, Category) else target.column
     say(
         options,
         said,
-        f"written to {options.out}: {len(predictions)} rows, {options.probability:.0%} intervals of {what}",
+        f"written to {options.out}: {len(predictions)} {plural(own.schema.row)}, "
+        f"{100 * options.probability:g} % intervals of {what}",
     )

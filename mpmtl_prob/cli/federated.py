@@ -29,15 +29,29 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command and its options."""
     parser = command("federated", run, "one release over many sites: whom --trust trusts with what, and what each sees")
     parser.add_argument("what", metavar="WHAT", help="; ".join(f"{name}: {text}" for name, text in WHAT.items()))
-    parser.add_argument("--data", default="synthetic_low_rank", help="synthetic_low_rank, school, ...; see demo")
-    parser.add_argument("--epsilon", type=float, default=1.0)
-    parser.add_argument("--trust", default="secure_sum", help=f"{', '.join(_TRUST)}: who sees what")
     parser.add_argument(
-        "--draws", type=int, default=300, help="demo: draws of NUTS per chain; warmup takes as many, up to 140"
+        "--data",
+        default="synthetic_low_rank",
+        help="demo, sites: synthetic_low_rank, the default, synthetic_group_sparse or school",
+    )
+    parser.add_argument("--epsilon", type=float, default=1.0, help="demo, sites: the budget; default 1")
+    parser.add_argument(
+        "--trust",
+        default="secure_sum",
+        help="who sees messages: curator, that one party; secure_sum, the default, nobody, and the server sees their sum, to "
+        "which it adds the noise; no_curator, nobody, and each site adds its share of the noise",
+    )
+    parser.add_argument(
+        "--draws",
+        type=int,
+        default=300,
+        help="demo: draws of NUTS per chain; warmup takes as many, up to 140; default 300",
     )
     parser.add_argument("--folder", type=Path, help="sites: folder for all files that they write")
-    parser.add_argument("--nodes", type=int, default=3, help="sites: number of nodes, each with its part of the tasks")
-    parser.add_argument("--timeout", type=float, default=300.0, help="sites: seconds for every stage")
+    parser.add_argument(
+        "--nodes", type=int, default=3, help="sites: number of nodes, each with its part of the tasks; default 3"
+    )
+    parser.add_argument("--timeout", type=float, default=300.0, help="sites: seconds for every stage; default 300")
     parser.add_argument("--insecure", action="store_true", help="sites: without TLS, and any node is admitted")
     parser.add_argument("--signed", action="store_true", help="sites: with long-term keys of the sites")
     stages.add(parser)
@@ -106,6 +120,8 @@ def _of_demo(options: argparse.Namespace) -> tuple[list[Config], Config]:
     from mpmtl_prob.cli import demo
 
     tasks, _, _ = demo.load(options.data, options.seed)
+    if not 2 <= options.nodes <= tasks.num_tasks:
+        raise ValueError(f"--nodes: expected 2 to {tasks.num_tasks}, the number of tasks, got {options.nodes}")
     parts: list[Config] = [
         {"demo": options.data, "part": i, "parts": options.nodes, "trust": options.trust} for i in range(options.nodes)
     ]

@@ -19,7 +19,7 @@ def show(options: argparse.Namespace) -> None:
     """Print the ledger, and the times of its charges."""
     from mpmtl_prob.privacy import Ledger
 
-    if not options.ledger.is_file():
+    if not options.ledger.is_file() or not options.ledger.stat().st_size:
         raise ValueError(f"ledger: expected a file that publish or release has charged, got {str(options.ledger)!r}")
     ledger = Ledger(options.ledger)
     spent = ledger.spent_adaptively if ledger.adaptive else ledger.spent

@@ -6,13 +6,15 @@ import argparse
 import gc
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from mpmtl_prob.cli import adapt, audit, bounds, demonstration, desk, federated, ledger, plan, report, reproduce, tasks
 
-_EXAMPLES = """examples:
+_EXAMPLES = """\
   mpmtl-prob demo                                   the papers' synthetic data, every arm, about a minute
   mpmtl-prob demo --data school --epsilon 0.3 1 3
   mpmtl-prob example trial                          a simulated study of thirty hospitals, for the next commands
@@ -48,12 +50,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _unread()
     except (ValueError, OSError, ImportError) as error:
-        print(f"mpmtl-prob {options.name}: {error}", file=sys.stderr)
+        print(f"mpmtl-prob {options.name}: {_told(options, error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"mpmtl-prob {options.name}: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+#: Arguments in Python that have another name on the command line.
+_OPTIONS = {"num_features": "features", "num_people": "people", "num_tasks": "tasks", "warmup": "draws"}
+
+
+def _told(options: argparse.Namespace, error: Exception) -> str:
+    """Return what is wrong, under the name of the option that somebody typed, where it is about one."""
+    typed = [each for each in options.parser._actions if getattr(options, each.dest, None) not in (None, each.default)]
+    names = {each.dest: each.option_strings[0] if each.option_strings else each.dest for each in typed}
+    about, _, rest = str(error).partition(": ")
+    files: dict[str, str] = {}
+    for dest in names:
+        values = getattr(options, dest)
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, Path):
+                files |= {str(value): names[dest], os.path.abspath(value): names[dest]}
+    if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
+        path = os.fspath(error.filename)
+        option = files.get(path)
+        if isinstance(error, FileNotFoundError) and option is not None and option != "--out":
+            return f"{option}: expected a file, got {path!r}, which is not there; check its name and folder"
+        return f"{'' if option is None else f'{option}: '}{error.strerror}: {path!r}"
+    if about == "path":
+        return next((f"{option}: {rest}" for path, option in files.items() if repr(path) in rest), str(error))
+    option = names.get(_OPTIONS.get(about, about))
+    return str(error) if option is None else f"{option}: {rest}"
 
 
 def _unread() -> int:
@@ -74,23 +103,45 @@ def _run(options: argparse.Namespace) -> None:
         options.command(options)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Parser whose errors are one line, as those of the commands are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and where to look, and exit with status 2."""
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help lists what it takes\n")
+
+
+def _examples(name: str = "") -> str:
+    """Return the examples of one command, or of all."""
+    lines = [line for line in _EXAMPLES.splitlines() if line.split()[1] == (name or line.split()[1])]
+    return "\n".join(["examples:", *lines])
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="mpmtl-prob",
-        description="Multi-task learning in which no task's model leaks to the others.",
-        epilog=_EXAMPLES,
+        description="Mixed models and multi-task learning for data that nobody may pool: each task, such as a hospital,\n"
+        "keeps its rows; one noisy sum is published. eps and delta bound what it can reveal: the smaller, the less.",
+        epilog=_examples() + "\n\nmpmtl-prob COMMAND --help explains the options of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+    def command(name: str, run: Any, text: str, more: str = "") -> argparse.ArgumentParser:
+        described = "\n".join(textwrap.wrap(f"{text}. {more}" if more else text, 100))
         sub = commands.add_parser(
-            name, help=text, description=text, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+            name,
+            help=text,
+            description=f"{described[0].upper()}{described[1:]}",
+            epilog=_examples(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        sub.set_defaults(command=run, name=name)
+        sub.set_defaults(command=run, name=name, parser=sub)
         sub.add_argument("--json", action="store_true", help="print JSON instead of a table or a sentence")
-        sub.add_argument("--seed", type=int, default=0, help="seed of splits, folds and samplers; never of a release")
+        sub.add_argument(
+            "--seed", type=int, default=0, help="of splits, folds and samplers, never of a release's noise; default 0"
+        )
         sub.add_argument("--quiet", action="store_true", help="no progress bars")
         return sub
 

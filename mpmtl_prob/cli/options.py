@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+#: That of mpmtl_prob.data.reference, repeated here so that --help does not import JAX.
+REFERENCE = '{"features": {"age": [60, 15]}, "target": [7, 5], "effects": {"age": 0.05}}'
+
 if TYPE_CHECKING:
     from mpmtl_prob.data.reference import Reference
     from mpmtl_prob.privacy import Ledger
@@ -52,13 +55,11 @@ def check_budgets(epsilons: Sequence[float]) -> None:
 
 def reference_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--reference``."""
-    from mpmtl_prob.data.reference import EXAMPLE_FILE
-
     parser.add_argument(
         "--reference",
         type=Path,
         help=f"JSON file with public centres and scales of columns and target, for a mixed model, such as "
-        f"{EXAMPLE_FILE}; effects, what earlier studies say of average effects, may be left out",
+        f"{REFERENCE}; effects, what earlier studies say of average effects, may be left out",
     )
 
 

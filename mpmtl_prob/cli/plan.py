@@ -33,13 +33,18 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command and its options."""
     parser = command("plan", run, "is a study worth it, and at which eps; or how many people a wanted error needs")
     parser.add_argument(
-        "--epsilon", type=float, nargs="+", help="budgets to compare, for a study; one budget, for people"
+        "--epsilon",
+        type=float,
+        nargs="+",
+        help="budgets to compare, for a study, default .1 .3 1 3 10; one budget, for people",
     )
-    parser.add_argument("--delta", type=float, help="delta with it; for a study its own by default, else 1 / (m log m)")
+    parser.add_argument(
+        "--delta", type=float, help="the budget's other number; default the study's own, else 1 / (m log m) of m tasks"
+    )
     parser.add_argument(
         "--features", type=int, help="columns of a study; or questions to which everybody answers yes or no"
     )
-    parser.add_argument("--out", type=Path, help="picture to write")
+    parser.add_argument("--out", type=Path, help="picture to write; default none")
     study = parser.add_argument_group(
         "a study: what one release is worth to those who take part, from public numbers only"
     )
@@ -52,14 +57,16 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     study.add_argument("--study", type=Path, help="the study's file; or give --tasks and --features")
     study.add_argument("--tasks", type=int, help="how many take part")
     study.add_argument(
-        "--explained", type=float, help="share of the target's variance within a task that columns explain (.3)"
+        "--explained", type=float, help="share of the target's variance within a task that columns explain; default .3"
     )
-    study.add_argument("--common", type=float, help="share of that which is the same in all tasks (.7)")
+    study.add_argument("--common", type=float, help="share of that which is the same in all tasks; default .7")
     study.add_argument(
-        "--between", type=float, help="with --study: share of the target's variance that lies between tasks (.1)"
+        "--between", type=float, help="with --study: share of the target's variance that lies between tasks; default .1"
     )
     study.add_argument(
-        "--residual-spread", type=float, help="standard deviation of the logarithm of tasks' residual variances (0)"
+        "--residual-spread",
+        type=float,
+        help="standard deviation of the logarithm of tasks' residual variances; default 0",
     )
     study.add_argument(
         "--standard-error",

@@ -22,11 +22,25 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         type=Path,
         help="model.nc of one hospital, whose own results are then on the page, which is private to it (mode 0600)",
     )
-    writing.add_argument("--contact", default="", help="whom to ask, in a sentence")
+    writing.add_argument("--contact", default="", help="whom to ask, in a sentence; default none")
     writing.add_argument(
-        "--curator", default="", metavar="NAME", help="the curator's name; the page bears today's date"
+        "--curator", default="", metavar="NAME", help="the curator's name; default none. The page bears today's date"
     )
-    writing.add_argument("--draws", type=int, default=300, help="of the sampler per chain, where there is no --model")
+    writing.add_argument(
+        "--group", type=int, default=1, metavar="K",
+        help="number of tasks that one owner has, who are promised less together than each; default 1",
+    )  # fmt: skip
+    writing.add_argument(
+        "--ledger",
+        type=Path,
+        help="the curator's ledger, of which the page then says what is spent and left; default none",
+    )
+    writing.add_argument(
+        "--draws",
+        type=int,
+        default=300,
+        help="without --model: draws of NUTS per chain, where fit would take it too; default 300",
+    )
     writing.add_argument("--out", type=Path, required=True, help="HTML file to write: one file, with nothing to load")
 
 
@@ -35,21 +49,30 @@ def report(options: argparse.Namespace) -> None:
     from mpmtl_prob import Release, Schema, desk
     from mpmtl_prob._util.files import check_place, write_text
     from mpmtl_prob.inference import shared_effects
+    from mpmtl_prob.privacy import Ledger
 
     check_place("--out", options.out)
     release = Release.load(options.release)
     study = None if options.study is None else Schema.read(options.study)
     model = None if options.model is None else desk.OwnModel.load(options.model)
+    account = None
+    if options.ledger is not None:
+        if not options.ledger.is_file() or not options.ledger.stat().st_size:
+            raise ValueError(f"--ledger: expected one that publish or release has charged, got {str(options.ledger)!r}")
+        account = Ledger(options.ledger)
     shared = None
     if study is not None:
         desk.model.check_release(study, release)
     if model is None and release.effects is not None:
         progress = not options.quiet and on_terminal()
-        shared = shared_effects(release, draws=options.draws, seed=options.seed, progress_bar=progress)
+        shared = shared_effects(
+            release, sampler="weighted", draws=options.draws, seed=options.seed, progress_bar=progress
+        )
     today = datetime.date.today()
     page = desk.report(
-        release, study, model=model, shared=shared, contact=options.contact, curator=options.curator, prepared=today
-    )
+        release, study, model=model, shared=shared, contact=options.contact, curator=options.curator, prepared=today,
+        group=options.group, account=account,
+    )  # fmt: skip
     write_text(options.out, page, private=model is not None)
     if options.json:
         import json

@@ -58,12 +58,17 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         action="store_true",
         help="tune on the training rows of every replication, instead of those of the first",
     )
-    parser.add_argument("--out", type=Path, default=Path("out/experiments"), help="folder for NetCDF, JSON and figures")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("out/experiments"),
+        help="folder for NetCDF, JSON and figures; default out/experiments",
+    )
     parser.add_argument(
         "--page",
         type=Path,
         default=Path("docs/results.md"),
-        help="where NAME page writes the overview; a page for each experiment is in the folder of the same name",
+        help="where NAME page writes the overview, with a folder of the same name for the others; default docs/results.md",
     )
 
 

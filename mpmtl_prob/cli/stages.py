@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.cli.desk import (
     agree,
     check_new,
@@ -110,7 +111,7 @@ def _agree(options: argparse.Namespace, study: Schema, site: SiteDesk) -> None:
         tell(options, line)
     seen = {
         "curator": "the server",
-        "secure_sum": f"nobody; the server sees the sum over all {study.task}s, and adds the noise",
+        "secure_sum": f"nobody; the server sees the sum over all {plural(study.task)}, and adds the noise",
         "no_curator": f"nobody; each {study.task} adds noise, and the sum is seen with it alone",
     }[options.trust]
     agreed = agree(options, proposed, seen)
@@ -190,12 +191,14 @@ def of_study(options: argparse.Namespace) -> tuple[list[Config], Config]:
     if not study.participants:
         raise ValueError("--study: expected a file that lists its participants, who are shared out among the nodes")
     if not 2 <= options.nodes <= study.num_tasks:
-        raise ValueError(f"--nodes: expected 2 to {study.num_tasks}, the number of {study.task}s, got {options.nodes}")
+        raise ValueError(
+            f"--nodes: expected 2 to {study.num_tasks}, the number of {plural(study.task)}, got {options.nodes}"
+        )
     study.tasks(read_rows(options.csv))  # finds what a node would refuse, before any node starts
     if not options.yes:
         raise ValueError(
-            f"--yes: expected it, as messages of all {study.num_tasks} {study.task}s leave their nodes; what leaves one, and "
-            "what is promised, mpmtl-prob message shows"
+            f"--yes: expected it, as messages of all {study.num_tasks} {plural(study.task)} leave their nodes; what "
+            "leaves one, and what is promised, mpmtl-prob message shows"
         )
     common = {
         "study": str(options.study.resolve()),

@@ -46,8 +46,12 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
 def _add_release(command: Callable[..., argparse.ArgumentParser]) -> None:
     publish = command("release", release, "publish the tasks' second moment with noise, once")
     data_options(publish, estimates=True)
-    publish.add_argument("--epsilon", type=float, required=True)
-    publish.add_argument("--delta", type=float, default=None, help="default 1 / (m log m)")
+    publish.add_argument(
+        "--epsilon", type=float, required=True, help="the budget: the smaller, the less a release can reveal"
+    )
+    publish.add_argument(
+        "--delta", type=float, default=None, help="the budget's other number; default 1 / (m log m) of m tasks"
+    )
     publish.add_argument(
         "--adjacency",
         default="replace",
@@ -90,7 +94,9 @@ def _add_release(command: Callable[..., argparse.ArgumentParser]) -> None:
 def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.ArgumentParser:
     fitting = command("fit", fit, "posteriors of every task's weights from its own rows and a release")
     data_options(fitting, estimates=True)
-    fitting.add_argument("--release", type=Path, required=True, help="file written by the release command")
+    fitting.add_argument(
+        "--release", type=Path, required=True, help="file that release, publish or federated has written"
+    )
     fitting.add_argument(
         "--newcomers",
         "--newcomer",
@@ -116,9 +122,9 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         help="without --study: of the covariance between tasks: full, the default; low_rank; group_sparse; auto; "
         "paper; paper_group_sparse; of a release of effects full, diagonal, group_sparse or low_rank",
     )
-    fitting.add_argument("--chains", type=int, default=4)
+    fitting.add_argument("--chains", type=int, default=4, help="chains of NUTS, side by side; default 4")
     fitting.add_argument(
-        "--draws", type=int, default=300, help="draws of NUTS per chain; warmup takes as many, up to 140"
+        "--draws", type=int, default=300, help="draws of NUTS per chain; warmup takes as many, up to 140; default 300"
     )
     fitting.add_argument(
         "--coefficients",
@@ -139,7 +145,7 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
 def _add_compare(command: Callable[..., argparse.ArgumentParser]) -> argparse.ArgumentParser:
     table = command("compare", compare, "estimators side by side on held-out rows")
     data_options(table)
-    table.add_argument("--epsilon", type=float, nargs="+", default=[1.0], help="budgets")
+    table.add_argument("--epsilon", type=float, nargs="+", default=[1.0], help="budgets; default 1")
     table.add_argument(
         "--arms",
         nargs="+",
@@ -156,11 +162,11 @@ def _add_compare(command: Callable[..., argparse.ArgumentParser]) -> argparse.Ar
         action="store_true",
         help="for labels: the logistic loss in every arm that has it, and the choice by AUC; otherwise labels are numbers",
     )
-    table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on")
+    table.add_argument("--fraction", type=float, default=0.3, help="share of every task's rows to train on; default .3")
     table.add_argument("--adjacency", default="replace", help="replace, the default, or zero_out")
     reference_option(table)
     table.add_argument(
-        "--draws", type=int, default=300, help="draws of NUTS per chain; warmup takes as many, up to 140"
+        "--draws", type=int, default=300, help="draws of NUTS per chain; warmup takes as many, up to 140; default 300"
     )
     return table
 

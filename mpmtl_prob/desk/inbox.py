@@ -76,6 +76,7 @@ def collect(schema: Schema, place: str | os.PathLike[str], *, without: Sequence[
             problems.append(str(error))
             continue
         received.setdefault(message.participant, []).append((file, message))
+    unread = len(problems)
     for name, several in received.items():
         if len(several) > 1:
             same = "the same" if len({message.nonce for _, message in several}) == 1 else "another"
@@ -83,7 +84,11 @@ def collect(schema: Schema, place: str | os.PathLike[str], *, without: Sequence[
             problems.append(
                 f"{name} has sent {len(several)} messages, {same} each time: {listed}; keep the one that it confirms"
             )
-    problems += _missing(schema, received, absent, len(files))
+    missing = _missing(schema, received, absent, len(files))
+    if missing and unread:
+        missing.append("a participant whose file is refused above counts as missing")
+    shown = problems[:_SHOWN] + ([f"and {len(problems) - _SHOWN} more like these"] if problems[_SHOWN:] else [])
+    problems = shown + missing
     if problems:
         raise ValueError("messages: expected one of every participant:\n  " + "\n  ".join(problems))
     messages = tuple(received[name][0][1] for name in sorted(received))

@@ -13,8 +13,10 @@ import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.files import write_text
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.desk import envelope
+from mpmtl_prob.privacy.board import bound
 from mpmtl_prob.releases.spec import Terms, default_delta, message
 from mpmtl_prob.schema.rows import read_rows
 from mpmtl_prob.schema.schema import Schema
@@ -58,7 +60,7 @@ class Message:
         schema, names = self.schema, self.schema.coefficients
         eps, m = schema.promise["epsilon"], schema.num_tasks
         delta = schema.promise["delta"] or default_delta(m)
-        what = f"an estimate for each of {len(names)} coefficients ({', '.join(names)}) and how accurate each is, of length 1"
+        what = f"an estimate for each of {len(names)} coefficients ({', '.join(names)}) and how accurate each is"
         if self.says_nothing:
             what = f'the message of "no estimate": nothing of any {schema.row} is in it'
         if seen is None:
@@ -68,9 +70,10 @@ class Message:
             f"Message of {self.participant} for the study {schema.title or schema.target.column} ({schema.digest[:12]}).",
             f"What leaves: {what}. No row of any {schema.row} leaves.",
             f"Who sees it: {seen}.",
-            f"What is published: one sum over {m} {schema.task}s, with noise. What is promised to each, against all who "
-            "see no more than that: whoever held it for 50 % likely that these are its data holds it for at most "
-            f"{100 / (1 + math.exp(-eps)):.0f} % likely after the release (eps = {eps:g}; but for delta = {delta:.2g}).",
+            f"What is published: one sum over {m} {plural(schema.task)}, with noise. What is promised to each, against "
+            "all who see no more than that: whoever held it for 50 % likely that these are its data holds it for "
+            f"{bound(1 / (1 + math.exp(-eps)))} likely after the release, rare exceptions aside (eps = {eps:g}, "
+            f"delta = {delta:.2g}).",
         ]
         if numbers:
             pairs = zip(schema.terms().features, self.vector, strict=True)

@@ -61,14 +61,14 @@ def flow(boxes: Sequence[tuple[str, str]], said: str) -> str:
 def bars(rows: Sequence[tuple[str, float, str]]) -> str:
     """Draw a bar for each share, from its label, the share, and its text."""
     drawn = "".join(
-        f"<text x='100' y='{24 + 30 * i}' text-anchor='end' font-size='13' fill='{INK}'>{escape(label)}</text>"
-        f"<rect x='110' y='{10 + 30 * i}' width='230' height='18' fill='#edf2f7'/>"
-        f"<rect x='110' y='{10 + 30 * i}' width='{230 * share:.1f}' height='18' fill='{BLUE}'/>"
-        f"<text x='348' y='{24 + 30 * i}' font-size='13' fill='{INK}'>{escape(written)}</text>"
+        f"<text x='124' y='{24 + 30 * i}' text-anchor='end' font-size='13' fill='{INK}'>{escape(label)}</text>"
+        f"<rect x='132' y='{10 + 30 * i}' width='220' height='18' fill='#edf2f7'/>"
+        f"<rect x='132' y='{10 + 30 * i}' width='{220 * share:.1f}' height='18' fill='{BLUE}'/>"
+        f"<text x='360' y='{24 + 30 * i}' font-size='13' fill='{INK}'>{escape(written)}</text>"
         for i, (label, share, written) in enumerate(rows)
     )
     said = "; ".join(f"{label} {written}" for label, _, written in rows)
-    return f"<div class='bar'>{_svg(460, 10 + 30 * len(rows), said, drawn)}</div>"
+    return f"<div class='bar'>{_svg(480, 10 + 30 * len(rows), said, drawn)}</div>"
 
 
 def panels(effects: Sequence[tuple[str, Sequence[Interval], float | None]]) -> str:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mpmtl_prob._util.checks import whole
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.desk import pictures
 from mpmtl_prob.desk.model import OwnModel, check_release
 from mpmtl_prob.desk.pictures import Interval
 from mpmtl_prob.inference.public.effects import SharedEffects
-from mpmtl_prob.privacy import board
+from mpmtl_prob.privacy import Ledger, Unit, board
 from mpmtl_prob.privacy.mechanisms import GaussianShares
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.schema.columns import Category, Number
@@ -57,6 +59,8 @@ def report(
     contact: str = "",
     curator: str = "",
     prepared: datetime.date | None = None,
+    group: int = 1,
+    account: Ledger | None = None,
 ) -> str:
     """Return a page for a board, as HTML: what was shared, what is promised, what was found.
 
@@ -71,15 +75,23 @@ def report(
         contact: whom to ask, in a sentence.
         curator: name of the curator, who adds up the lists and keeps the ledger.
         prepared: date of the page.
+        group: number of tasks of the board's own, such as the hospitals of one owner, who are promised less together.
+        account: the curator's ledger, of which the page says how much is spent and left.
 
     Raises:
-        ValueError: a schema, a model or a posterior of another study than the release.
+        ValueError: a schema, a model or a posterior of another study than the release; a group below 1 or above the number
+            of tasks; or a ledger of another unit than whole tasks.
     """
     study = schema if schema is not None or model is None else model.schema
     _check(release, study, model, shared)
+    whole("group", group, 1, release.num_tasks)
+    if account is not None and account.unit != Unit.TASK:
+        raise ValueError(f"account: expected a ledger of whole tasks, as the release, got one of a {account.unit}")
     known = model.shared if shared is None and model is not None else shared
     words = board.Words() if study is None else board.Words(study.task, study.row)
-    heading = "A study over several organisations" if study is None else study.title or f"A study over {study.task}s"
+    heading = (
+        "A study over several organisations" if study is None else study.title or f"A study over {plural(study.task)}"
+    )
     parts = [f"<h1>{escape(heading)}</h1>", f"<p class='quiet'>{escape(_who(release, words, curator, prepared))}</p>"]
     if model is not None:
         parts.append(
@@ -94,10 +106,15 @@ def report(
             parts.append(_flow(release, words))
         if promise.odds is not None and title == "How much can be learnt":
             parts.append(_odds(promise.odds))
+            if group > 1:
+                parts.append(
+                    _section(f"To {group} {plural(words.task)} of one owner", _to_group(release, words, group))
+                )
+    if account is not None:
+        parts.append(_section("What is left for further releases", _left(account)))
     if known is not None:
         parts.append(_findings(known, model, study, words))
-    if contact:
-        parts.append(_section("Whom to ask", contact))
+    parts.append(_section("Whom to ask", contact or _whom(curator)))
     parts.append(_for_experts(release, study, known))
     body = "\n".join(parts)
     return (
@@ -122,7 +139,7 @@ def _check(release: Any, study: Schema | None, model: OwnModel | None, shared: S
 
 
 def _who(release: Release, words: board.Words, curator: str, prepared: datetime.date | None) -> str:
-    said = [f"{release.num_tasks} {words.task}s took part. This page is for the boards that decide for them."]
+    said = [f"{release.num_tasks} {plural(words.task)} took part. This page is for the boards that decide for them."]
     if curator:
         said.append(
             f"The curator, who adds up what they send and keeps the ledger of all releases, is {curator.strip().rstrip('.')}."
@@ -130,6 +147,46 @@ def _who(release: Release, words: board.Words, curator: str, prepared: datetime.
     if prepared is not None:
         said.append(f"Prepared on {prepared.day} {prepared:%B %Y}, about this release alone.")
     return " ".join(said)
+
+
+def _whom(curator: str) -> str:
+    """Return whom to ask where nobody was named for it."""
+    if curator:
+        return f"The curator, {curator.strip().rstrip('.')}, knows the study and keeps its ledger."
+    return "Ask whoever brought you this page, or the study's curator; nobody was named when it was made."
+
+
+def _to_group(release: Release, words: board.Words, group: int) -> str:
+    """Return the promise to tasks of one owner, of whom an attacker who doubts one may doubt all."""
+    odds = release.guarantee.promise(group).odds
+    assert odds is not None
+    return (
+        f"An attacker who is in doubt about all {group} {plural(words.task)} of an owner at once may give the right answer "
+        f"about them {board.to_group(odds)}"
+    )
+
+
+def _left(account: Ledger) -> str:
+    """Return what the curator's ledger has spent and left, in odds."""
+    spent = account.spent_adaptively if account.adaptive else account.spent
+    left = account.left
+    said = [
+        f"The curator's ledger allows all releases together to move an attacker from 50 % to "
+        f"{board.bound(_certainty(account.epsilon))}, rare exceptions aside.",
+        f"Those up to now can move one to {board.bound(_certainty(spent.epsilon))}." if spent.epsilon else "",
+    ]
+    said.append(
+        "It would pay for no further release."
+        if left is None
+        else f"It would still pay for one that alone moves an attacker to {board.bound(_certainty(left.epsilon))}, and then "
+        "refuses any other. Boards may ask for less."
+    )
+    return " ".join(filter(None, said))
+
+
+def _certainty(epsilon: float) -> float:
+    """Return the largest probability that eps gives to what was thought as likely as not."""
+    return float(1 / (1 + np.exp(-epsilon)))
 
 
 def _section(title: str, text: str) -> str:
@@ -155,7 +212,7 @@ def _flow(release: Release, words: board.Words) -> str:
 def _odds(moved: board.Odds) -> str:
     """Draw an attacker's belief before and after the release (membership inference)."""
     rows = [("before", 0.5), ("half the time", moved.typical), ("exceptions aside", moved.most)]
-    return pictures.bars([(label, share, board.percent(share)) for label, share in rows])
+    return pictures.bars([(label, share, board.at_most(share)) for label, share in rows])
 
 
 class _Scale(NamedTuple):
@@ -219,13 +276,13 @@ def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | Non
         f"chance of being above {scale.none:g}": [
             "" if name == NAME else _short_percent(share) for name, share in averages["positive"].items()
         ],
-        f"{scale.differ} {words.task}s": _numbers(scale.spread(averages["tau"])),
+        f"{scale.differ} {plural(words.task)}": _numbers(scale.spread(averages["tau"])),
     }
     parts = [
         "<h2>What was found</h2>",
-        f"<p>Average effects over all {escape(words.task)}s follow from the published sum alone. {escape(scale.words)} "
-        f"{escape(shared.says())} Intervals are 90&nbsp;% credible intervals; SD is the standard deviation. "
-        f"{escape(_at_centres(study))}</p>",
+        f"<p>Average effects over all {escape(plural(words.task))} follow from the published sum alone. "
+        f"{escape(scale.words)} {escape(shared.says())} "
+        f"Intervals are 90&nbsp;% credible intervals; SD is the standard deviation. {escape(_at_centres(study))}</p>",
         _table(list(averages.index), columns, labels, "Average effects"),
     ]
     if model is not None:
@@ -244,7 +301,7 @@ def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | Non
 
 def _short_percent(share: float) -> str:
     """Return a probability in per cent for a narrow column."""
-    written = board.percent(share).replace("more than ", ">").replace("less than ", "<")
+    written = board.about(share).replace("more than ", ">").replace("less than ", "<")
     return written.replace(" ", NO_BREAK)
 
 
@@ -270,7 +327,7 @@ def _at_centres(study: Schema | None) -> str:
     at += [f"the study's usual mix of {' and '.join(mixed)}"] if mixed else []
     last = f" and {at[-1]}" if len(at) > 1 else ""
     what = {"number": "", "binary": "the probability ", "count": "the rate "}[study.target.kind]
-    return f"The intercept is {what}of {study.row}s with {', '.join(at[:-1] or at)}{last}."
+    return f"The intercept is {what}of {plural(study.row)} with {', '.join(at[:-1] or at)}{last}."
 
 
 def _numbers(values: pd.Series) -> list[str]:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.checks import one_of
 from mpmtl_prob._util.files import check_place, write_text
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.desk.keys import public_key
 from mpmtl_prob.desk.message import Message, silent
@@ -65,7 +66,9 @@ class StudyPolicy(SitePolicy):
         if terms.effects != expected.effects or (terms.message, terms.scaling) != (expected.message, expected.scaling):
             raise RunRefused("invitation: expected the columns and units of the study's file, got others")
         if terms.num_tasks != self.schema.num_tasks:
-            raise RunRefused(f"invitation: expected {self.schema.num_tasks} {self.schema.task}s, got {terms.num_tasks}")
+            raise RunRefused(
+                f"invitation: expected {self.schema.num_tasks} {plural(self.schema.task)}, got {terms.num_tasks}"
+            )
         super().check(invitation, signed=signed)
 
 

@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import fraction, positive, whole
 from mpmtl_prob._util.tables import aligned
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.matching import match_names
 from mpmtl_prob.data.reference import Reference
@@ -24,7 +25,7 @@ from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.evaluation.expected_errors import Accuracy, Guess, SimulatedTask, accuracy, expected_errors, simulate
 from mpmtl_prob.inference.public.effects_draws import per_table_unit
 from mpmtl_prob.models.effects_release import EffectsPrior
-from mpmtl_prob.privacy.board import percent
+from mpmtl_prob.privacy.board import at_most
 from mpmtl_prob.privacy.guarantee import of_release
 from mpmtl_prob.releases.spec import ReleaseSpec, Terms
 
@@ -197,14 +198,14 @@ class StudyPlan:
         rows = f"{self.rows[0]}" if self.rows[0] == self.rows[1] else f"{self.rows[0]} to {self.rows[1]}"
         lines = [
             (
-                f"{expected.epsilon:g}", f"{expected.delta:.2g}", percent(expected.odds), f"{expected.ratio:.2f}",
+                f"{expected.epsilon:g}", f"{expected.delta:.2g}", at_most(expected.odds), f"{expected.ratio:.2f}",
                 f"{expected.mixed / expected.alone:.2f}", f"{expected.standard_error:.3f}", expected.says,
             )
             for expected in self.by_epsilon
         ]  # fmt: skip
         task, before = self.task, self.by_epsilon[0].before
         text = [
-            f"{self.num_tasks} {task}s with {rows} rows and {self.coefficients} coefficients each.",
+            f"{self.num_tasks} {plural(task)} with {rows} rows and {self.coefficients} coefficients each.",
             *(["Columns as in the example. If its rows are private, so is this plan."] if self.has_example else []),
             *self._guessed(),
             "",
@@ -229,11 +230,13 @@ class StudyPlan:
             text += [
                 "At none of these eps is the release worth it. What else there is: fewer columns; a larger eps, with "
                 "its odds;",
-                f"more {self.task}s; or tools that show single {self.task}s' numbers to each other (pda, DataSHIELD), "
-                "which prove nothing.",
+                f"more {plural(self.task)}; or tools that show single {plural(self.task)}' numbers to each other (pda, "
+                "DataSHIELD), which prove nothing.",
             ]
         elif self.num_tasks < _FEW_TASKS:
-            text.append(f"With {self.num_tasks} {self.task}s it is worth it from eps = {self.least_epsilon:g} on.")
+            text.append(
+                f"With {self.num_tasks} {plural(self.task)} it is worth it from eps = {self.least_epsilon:g} on."
+            )
         return "\n".join(text)
 
     def _kind_of_error(self, task: str) -> str:
@@ -246,7 +249,8 @@ class StudyPlan:
         if self.between is None:
             first = f"Your guess: coefficients explain {self.explained:.0%} of the target's variance, "
         else:
-            first = f"Your guess: {self.between:.0%} of the target's variance lies between {self.task}s; of the rest columns "
+            first = f"Your guess: {self.between:.0%} of the target's variance lies between {plural(self.task)}; "
+            first += "of the rest columns "
             first += f"explain {self.explained:.0%},"
         return [first.strip(), f"and {self.common:.0%} of what they explain is the same in every {self.task}."]
 
@@ -287,9 +291,9 @@ class StudyPlan:
             axes.set_xscale("log")
             axes.set_xticks(x, [f"{tick:g}" for tick in x])
             axes.minorticks_off()
-        left.set(title=f"{self.num_tasks} {self.task}s", ylim=(0, None))
+        left.set(title=f"{self.num_tasks} {plural(self.task)}", ylim=(0, None))
         left.set(xlabel="eps (less private to the right)", ylabel="error of coefficients\nover that of being alone")
-        right.set(title=f"eps = {self.by_tasks[0][1].epsilon:g}", xlabel=f"number of {self.task}s")
+        right.set(title=f"eps = {self.by_tasks[0][1].epsilon:g}", xlabel=f"number of {plural(self.task)}")
         left.legend(frameon=False)
         page.savefig(path, dpi=120)
 

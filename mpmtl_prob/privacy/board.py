@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.privacy.units import Adjacency
 
 #: The largest probability that is told as a number.
@@ -26,7 +27,7 @@ class Words(NamedTuple):
     @property
     def rows(self) -> str:
         """The plural of a row."""
-        return "people" if self.row == "person" else f"{self.row}s"
+        return plural(self.row)
 
 
 class Odds(NamedTuple):
@@ -64,7 +65,7 @@ def paragraphs(promise: Promise, say: Words) -> list[tuple[str, str]]:
     patients = (
         f"No {say.row}'s record leaves the {say.task}. The {say.task} sends one short list of numbers about all of its "
         f"{say.rows} together: estimates, and how exact they are. The numbers of these lists, and their products, are added "
-        f"up over all {say.task}s, and random noise is added. Only the noisy sums are published. "
+        f"up over all {plural(say.task)}, and random noise is added. Only the noisy sums are published. "
     )
     if promise.odds is None:
         return [
@@ -100,7 +101,7 @@ def _factor(most: float) -> str:
 
 
 def _learnt(promise: Promise, odds: Odds, say: Words) -> str:
-    one = f"one {say.task}" if promise.group == 1 else f"{promise.group} {say.task}s that belong together"
+    one = f"one {say.task}" if promise.group == 1 else f"{promise.group} {plural(say.task)} that belong together"
     knowledge = (
         f"knows everything except the records of {one}. Of these the attacker has two versions, a true one and a false one"
         if promise.adjacency == Adjacency.REPLACE
@@ -112,7 +113,7 @@ def _learnt(promise: Promise, odds: Odds, say: Words) -> str:
     ]
     sentences.append(_exception(odds.exception))
     if odds.typical <= _MOST_TOLD:
-        sentences.append(f"In half of all cases it is no more than {percent(odds.typical)}.")
+        sentences.append(f"In half of all cases it is no more than {at_most(odds.typical)}.")
     if promise.adjacency == Adjacency.REPLACE:
         # of a version that was thought p likely the odds grow by no more than those of one half
         guess = 0.01
@@ -120,24 +121,39 @@ def _learnt(promise: Promise, odds: Odds, say: Words) -> str:
         if after <= _MOST_TOLD:
             sentences.append(
                 "Attackers who know less have more than two versions to choose from. One that they "
-                f"believed {percent(guess)} likely becomes at most {percent(after)} likely, with the same exception."
+                f"believed {about(guess)} likely becomes at most {at_most(after)} likely, with the same exception."
             )
     return " ".join(sentences)
 
 
 def _gives(most: float) -> str:
     if most > _MOST_TOLD:
-        return f"may give the right one a probability of {percent(most)}, so that little is promised"
-    return f"give the right one a probability of at most {percent(most)}"
+        return f"may give the right one a probability of {bound(most)}"
+    return f"give the right one a probability of {bound(most)}"
 
 
-def percent(share: float) -> str:
-    """Return a probability in per cent, which is never rounded to a certainty, nor to a guess between two."""
+def about(share: float) -> str:
+    """Return a probability in per cent, to the nearest, but never as a certainty."""
     if share > _MOST_TOLD:
         return "more than 99 %"
-    if 0.5 < share < 0.505:
-        return f"{np.ceil(1000 * share) / 10:.1f} %"
     return "less than 1 %" if share < 0.01 else f"{100 * share:.0f} %"
+
+
+def at_most(share: float) -> str:
+    """Return a bound of a probability in per cent, rounded up, and never to a certainty; near one half to a decimal."""
+    places = 1 if 0.5 < share < 0.505 else 0
+    up = np.ceil(100 * share * 10**places - 1e-9) / 10**places  # what rounding errors add is no more of a promise
+    return "more than 99 %" if share > _MOST_TOLD else f"{up:.{places}f} %"
+
+
+def bound(share: float) -> str:
+    """Return "at most 73 %", or that so much is possible that little is promised."""
+    return f"{at_most(share)}, so that little is promised" if share > _MOST_TOLD else f"at most {at_most(share)}"
+
+
+def to_group(odds: Odds) -> str:
+    """Return an attacker's probability of the truth about a group, and how often it may be more."""
+    return f"a probability of {bound(odds.most)}. {_exception(odds.exception)}"
 
 
 def _exception(chance: float) -> str:
@@ -164,8 +180,8 @@ def _not_promised(say: Words) -> str:
             f"Whoever adds up the lists sees the list of each {say.task}, unless they are added up under masks (secure "
             f"aggregation). The promise is no help against people who already have records of the {say.task}. If the "
             f"{say.task} computes further results from its own records and shows them, the promise does not cover these.",
-            f"The {say.task}s of one owner, as a group, have a weaker promise than each. Every further study of the same "
-            "records reveals a little more. The curator's ledger adds up the releases of this curator, and refuses one "
+            f"The {plural(say.task)} of one owner, as a group, have a weaker promise than each. Every further study of the "
+            "same records reveals a little more. The curator's ledger adds up the releases of this curator, and refuses one "
             "beyond an agreed total. It does not count studies elsewhere.",
         ]
     )

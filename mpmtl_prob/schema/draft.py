@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.checks import in_range, positive, whole
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.data.cells import as_number, label_text
 from mpmtl_prob.schema.columns import day_of, is_empty
 
@@ -52,8 +54,13 @@ def draft(
         exclude: columns that are no features.
 
     Raises:
-        ValueError: a missing column, or no column left as a feature.
+        ValueError: a missing column, no column left as a feature, or a promise or number of tasks out of range.
     """
+    positive("epsilon", epsilon)
+    if delta is not None:
+        in_range("delta", delta, 0, 1)
+    if example.num_tasks is not None:
+        whole("tasks", example.num_tasks, 2)
     for name in (example.task, example.target, *exclude):
         if name not in example.columns:
             raise ValueError(
@@ -70,7 +77,7 @@ def draft(
 
 def _head(example: Example, ids: Sequence[str], row: str) -> str:
     m = len(ids) if example.num_tasks is None else example.num_tasks
-    who = f'tasks = {m}  # how many {example.task}s take part; or, better, their ids:\n# participants = ["H01", "H02"]'
+    who = f'tasks = {m}  # how many {plural(example.task)} take part; or, better, their ids:\n# participants = ["H01", "H02"]'
     if example.public and m == len(ids):
         who = f"participants = [{', '.join(map(_text, ids))}]"
     return f"""\
@@ -147,7 +154,7 @@ def _nested(name: str, cells: Sequence[Any], example: Example) -> str:
         return ""
     task = example.task
     return (
-        f"# the same in all rows of a {task}: if {task}s belong to groups by it, they are nested, which no message\n"
+        f"# the same in all rows of a {task}: if {plural(task)} belong to groups by it, they are nested, which no message\n"
         f"# describes; leave the column out, as a {task}'s own intercept holds what it says\n"
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpmtl_prob._util.arrays import FloatArray
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.data.cells import cells_of, frame_columns, label_text
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.schema.columns import Read, is_empty, text_of
@@ -30,7 +31,7 @@ class Problem(NamedTuple):
     def words(self, number: int, row: str) -> str:
         """Describe the problem in a line, without the content of any cell."""
         return (
-            f"{self.column}: {len(self.rows)} of {number} {row}s: {self.kind} (the first is row {self.rows[0] + 1}); "
+            f"{self.column}: {len(self.rows)} of {number} {plural(row)}: {self.kind} (the first is row {self.rows[0] + 1}); "
             f"{self.advice}"
         )
 
@@ -147,7 +148,7 @@ def _ids(schema: StudyTable, columns: dict[str, Any]) -> list[str]:
     cells = list(columns[schema.task])
     if empty := [i for i, cell in enumerate(cells) if is_empty(cell)]:
         raise ValueError(
-            f"{schema.task}: {len(empty)} of {len(cells)} {schema.row}s have none, the first is row {empty[0] + 1}"
+            f"{schema.task}: {len(empty)} of {len(cells)} {plural(schema.row)} have none, the first is row {empty[0] + 1}"
         )
     return [text_of(cell) for cell in cells]
 
@@ -221,7 +222,9 @@ class _Cells:
     def _drop(self, name: str, rows: NDArray[Any]) -> None:
         self.dropped |= rows
         if rows.any():
-            self.told.append(f"{int(rows.sum())} of {self.number} {self.schema.row}s are dropped for their {name}")
+            self.told.append(
+                f"{int(rows.sum())} of {self.number} {plural(self.schema.row)} are dropped for their {name}"
+            )
 
     def refuse(self) -> None:
         """Raise ValueError with all problems, if there are any."""
@@ -270,6 +273,6 @@ def _check_built(schema: StudyTable, X: FloatArray, places: NDArray[np.int64]) -
     for built, column in zip(schema.design.built, X.T, strict=True):
         if len(rows := np.flatnonzero(~(np.abs(column) < 1e150))):
             raise ValueError(
-                f"{built.name}: {len(rows)} of {len(column)} {schema.row}s: no finite number (the first is row "
+                f"{built.name}: {len(rows)} of {len(column)} {plural(schema.row)}: no finite number (the first is row "
                 f"{places[rows[0]] + 1}); give its columns a range in which it can be computed"
             )

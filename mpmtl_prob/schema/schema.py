@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mpmtl_prob._util.files import each_once
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.reference import Reference
@@ -78,7 +79,11 @@ class Schema(StudyTable):
             else:
                 said = tomllib.loads(text)
             return cls.from_dict(said, check_promise=check_promise)
-        except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"{os.fspath(path)!r} is no file of a study: expected text in UTF-8, got other bytes"
+            ) from None
+        except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
             raise ValueError(f"{os.fspath(path)!r} is no file of a study: {error}") from None
         except RecursionError:
             raise ValueError(f"{os.fspath(path)!r} is no file of a study: it is nested too deeply") from None
@@ -163,7 +168,9 @@ class Schema(StudyTable):
             ValueError: fewer than two tasks are left.
         """
         if self.num_tasks - absent < 2:
-            raise ValueError(f"absent: expected at least two {self.task}s to be left, got {self.num_tasks - absent}")
+            raise ValueError(
+                f"absent: expected at least two {plural(self.task)} to be left, got {self.num_tasks - absent}"
+            )
         return self.spec.terms(self.num_tasks - absent, self.coefficients)
 
     def tasks(self, frame: Any, participant: str | Sequence[str] | None = None) -> TaskData:
@@ -214,8 +221,8 @@ class Schema(StudyTable):
     def __repr__(self) -> str:
         promise = ", ".join(f"{name} = {value}" for name, value in self.promise.items() if value is not None)
         return (
-            f"Schema({self.num_tasks} {self.task}s, {self.target.column} by {len(self.coefficients)} coefficients, {promise})"
-            "\n"
+            f"Schema({self.num_tasks} {plural(self.task)}, {self.target.column} by {len(self.coefficients)} coefficients, "
+            f"{promise})\n"
             f"  study {self.digest[:12]}"
         )
 

@@ -121,8 +121,8 @@ class Plan:
             (row["against"], *(cell(row[key], form) for key, _, form in columns))
             for row in self.to_dict()["threat_models"]
         ]
-        promise = f"({self.epsilon:g}, {self.delta:g})"
-        head = f"{promise} of one person, {self.num_features} questions; errors are expected losses at the worst mean"
+        promise = f"eps = {self.epsilon:g}, delta = {self.delta:g}"
+        head = f"{promise} for one person, {self.num_features} questions; errors are expected losses at the worst mean"
         table = aligned([("noise against", *(title for _, title, _ in columns)), *rows])
         known = self.num_people is None or _NOTHING_KNOWN not in self.errors(self.num_people).values()
         note = "" if known else f"\n\n{_NOTHING_KNOWN}: answering 0 without any data, as an estimate is no better"

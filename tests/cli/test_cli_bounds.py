@@ -106,7 +106,7 @@ def test_an_audit_finds_its_controls_and_nothing_else(capsys):
             "--adjacency: expected it without --people, got 'replace'",
         ),
         (["audit", "noise", "--epsilon", "1", "--delta", ".1"], "--features: expected a number with noise, got none"),
-        (["audit", "ledger"], "--ledger: expected a file that publish or release has charged, got None"),
+        (["audit", "ledger"], "--ledger: expected a file that publish or release has charged, got none"),
         (["audit", "everything"], "WHAT: expected one of noise, ledger, people"),
     ],
 )
@@ -120,7 +120,7 @@ def test_what_is_missing_is_named(asked, message, capsys):
     [
         (["--private", "0"], "private: expected a whole number >= 1, got 0"),
         (["--steps", "0"], "steps: expected a whole number >= 1, got 0"),
-        (["--features", "0"], "num_features: expected a whole number >= 1, got 0"),
+        (["--features", "0"], "--features: expected a whole number >= 1, got 0"),
         (["--epsilon", "0"], "epsilon: expected a positive number, got 0.0"),
         (["--delta", "2"], "delta: expected a number in (0, 1), got 2.0"),
     ],

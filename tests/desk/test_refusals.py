@@ -94,7 +94,7 @@ def test_on_a_terminal_yes_writes_the_message_that_was_shown(here, terminal, cap
     assert run(*sending(here, "H1", "--json")) == 0
     shown = screen.getvalue()
     assert "an estimate for each of 3 coefficients (age, insurance[private], intercept)" in shown
-    assert "at most 95 % likely after the release (eps = 3; but for delta = 0.01)" in shown
+    assert "at most 96 % likely after the release, rare exceptions aside (eps = 3, delta = 0.01)" in shown
     message = desk.Message.load(mp.Schema.read(here / "study.toml"), here / "out.json")
     assert f"age: {message.vector[0]:+.4f}" in shown
     assert json.loads(capsys.readouterr().out)["no_estimate"] is False

@@ -14,6 +14,7 @@ from scipy import special, stats
 
 import mpmtl_prob as mp
 from mpmtl_prob import desk
+from mpmtl_prob._util.words import plural
 from mpmtl_prob.cli import main
 from mpmtl_prob.privacy import Adjacency, IndependentLaplace, board
 from mpmtl_prob.privacy.accounting.calibration import calibrate_gaussian
@@ -199,10 +200,10 @@ def guarantee(epsilon, **options):
 
 
 def test_a_belief_of_one_half_becomes_at_most_what_eps_allows():
-    """e^1 to 1 is 73 %."""
+    """e^1 to 1 is 73.1 %, which is a bound, and rounded up."""
     text = guarantee(1.0).explain("board", organisation="hospital", person="patient")
     assert text.startswith("Your patients.")
-    assert "a probability of at most 73 %." in text
+    assert "a probability of at most 74 %." in text
     assert "at most 2.72 times as large" in text
     assert "One that they believed 1 % likely becomes at most 3 % likely" in text  # e / (e + 99)
     assert not [word for word in JARGON if re.search(rf"\b{word}\b", text)]
@@ -233,7 +234,79 @@ def test_several_hospitals_are_promised_less():
 
 
 def test_no_rounding_makes_a_certainty():
-    assert [board.percent(share) for share in (0.9999, 0.5, 0.001)] == ["more than 99 %", "50 %", "less than 1 %"]
+    assert [board.about(share) for share in (0.9999, 0.5, 0.001)] == ["more than 99 %", "50 %", "less than 1 %"]
+
+
+@pytest.mark.parametrize("share", [0.0001, 0.1, 0.5, 0.5001, 0.504, 0.511, 0.7311, 0.95257, 0.98999])
+def test_a_bound_is_never_rounded_down(share):
+    said = board.at_most(share)
+    assert share <= float(said.removesuffix(" %")) / 100 < share + 0.01
+    assert board.at_most(0.995) == "more than 99 %"
+
+
+def test_the_page_names_somebody_to_ask(made):
+    _, study, release, model = made
+    alone = plain(desk.report(release, study, shared=model.shared))
+    assert "Whom to ask Ask whoever brought you this page" in " ".join(alone.split())
+    named = plain(desk.report(release, study, shared=model.shared, curator="Dr Lee."))
+    assert "Whom to ask The curator, Dr Lee, knows the study" in " ".join(named.split())
+    assert "A.B., room 3" in plain(desk.report(release, study, shared=model.shared, contact="A.B., room 3"))
+
+
+def test_the_page_tells_a_group_of_one_owner(made):
+    _, study, release, model = made
+    words = " ".join(plain(desk.report(release, study, shared=model.shared, group=2)).split())
+    most = release.guarantee.promise(2).odds.most
+    assert most > release.guarantee.promise().odds.most
+    assert "To 2 hospitals of one owner" in words
+    assert f"about them a probability of {board.bound(most)}." in words.replace("\xa0", " ")
+    with pytest.raises(ValueError, match="group: expected a whole number"):
+        desk.report(release, study, shared=model.shared, group=9)
+
+
+def test_the_page_says_what_is_left_in_the_ledger(made, tmp_path):
+    root, study, release, model = made
+    ledger = mp.privacy.Ledger(tmp_path / "ledger.db", epsilon=4.0, delta=0.01, adjacency="replace")
+    law = mp.privacy.calibrate(1.0, 0.01, 3)
+    ledger.charge([law])
+    words = plain(desk.report(release, study, shared=model.shared, account=ledger)).replace("\xa0", " ")
+    moved = [board.bound(special.expit(eps)) for eps in (4.0, ledger.spent.epsilon, ledger.left.epsilon)]
+    assert [text in words for text in moved] == [True] * 3
+    assert "What is left for further releases" in words
+    assert not [word for word in JARGON if re.search(rf"\b{word}\b", words)]
+    rows = mp.privacy.Ledger(epsilon=4.0, delta=0.01, unit="row")
+    with pytest.raises(ValueError, match="account: expected a ledger of whole tasks"):
+        desk.report(release, study, shared=model.shared, account=rows)
+    options = [
+        "--release",
+        str(root / "release.nc"),
+        "--model",
+        str(root / "model.nc"),
+        "--out",
+        str(tmp_path / "a.html"),
+    ]
+    assert main(["report", *options, "--ledger", str(tmp_path / "ledger.db"), "--group", "3"]) == 0
+    page = plain((tmp_path / "a.html").read_text())
+    assert "To 3 hospitals of one owner" in page
+    assert "What is left for further releases" in page
+
+
+def test_labels_of_bars_are_not_cut_off(made):
+    """A label ends where its bar begins, and has 7.5 units for each letter of size 13."""
+    _, study, release, model = made
+    page = desk.report(release, study, shared=model.shared)
+    labels = re.findall(r"<text x='(\d+)' y='\d+' text-anchor='end' font-size='13'[^>]*>([^<]+)", page)
+    assert "exceptions aside" in [label for _, label in labels]
+    assert all(int(x) >= 7.5 * len(label) for x, label in labels)
+
+
+def test_plurals_are_those_of_english(made):
+    assert [plural(word) for word in ("hospital", "pharmacy", "box", "day", "person", "church")] == [
+        "hospitals", "pharmacies", "boxes", "days", "people", "churches"
+    ]  # fmt: skip
+    said = guarantee(0.3).explain("board", organisation="pharmacy", person="customer", group=3)
+    assert "3 pharmacies that belong together" in said
+    assert "pharmacys" not in said
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,21 @@ def test_a_trade_off_curve_is_convex_symmetric_and_falls():
     assert curve.zcdp is None
 
 
+def test_a_group_is_joined_member_by_member():
+    """The bound of steps of one, in the order of the formula, is that of groups that are doubled; a large one has it too."""
+    profile, at = compute_profile((LAW,), "zero_out", 1), np.linspace(0, 3, 201)
+    of_one = np.array([profile.delta(eps) for eps in at])
+    delta = of_one
+    for k in range(2, 8):
+        delta = np.array([
+            min(1.0, min(of_one[c] + np.exp(at[c]) * delta[j - c] for c in range(j + 1))) for j in range(len(at))
+        ])  # fmt: skip
+        np.testing.assert_allclose(profile.for_group(k)._of_group(at), delta, rtol=1e-12)
+    assert profile.for_group(20_000).delta(1.0) == 1.0
+    tiny = compute_profile((calibrate(1e-5, 1e-12, 3, adjacency="zero_out"),), "zero_out", 1).for_group(20_000)
+    assert 0 < tiny.delta(1.0) < 1
+
+
 def test_a_group_of_one_is_the_task_itself():
     curve = compute_profile((LAW,), "replace")
     assert curve.for_group(1).delta(0.7) == curve.delta(0.7)

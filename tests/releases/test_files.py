@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from mpmtl_prob._util.files import atomic_write as files_whole
-from mpmtl_prob._util.files import write_netcdf
+from mpmtl_prob._util.files import check_place, write_netcdf
 from mpmtl_prob.inference import OwnerPosteriors, SharedPosterior
 from mpmtl_prob.privacy import Bound, Gaussian, compute_delta
 from mpmtl_prob.privacy.guarantee import DISCRETE
@@ -198,6 +198,20 @@ def test_private_files_are_their_owners_alone(published, tmp_path):
         finally:
             os.umask(before)
         path.chmod(0o644)
+
+
+def test_a_link_stays_a_link_and_its_file_is_written(tmp_path):
+    place, link = tmp_path / "there" / "file", tmp_path / "link"
+    place.parent.mkdir()
+    place.write_text("before")
+    link.symlink_to(place)
+    with files_whole(link, private=True) as unfinished, open(unfinished, "w") as file:
+        file.write("after")
+        check_place("--out", link)  # which looks at the place while it is written, and leaves what is unfinished
+    assert link.is_symlink()
+    assert place.read_text() == "after"
+    assert place.stat().st_mode & 0o077 == 0
+    assert [path.name for path in place.parent.iterdir()] == ["file"]
 
 
 def test_a_release_is_public_only_if_it_is_proved(published, tmp_path):

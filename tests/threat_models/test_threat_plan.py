@@ -104,5 +104,5 @@ def test_command_line(tmp_path, capsys, monkeypatch):
     assert "4238" in said
     assert "no picture: pictures need matplotlib" in missing
     assert main([*ASKED, "--error", "0", "--out", str(out)]) == 2
-    assert capsys.readouterr().err == "mpmtl-prob plan: error: expected a positive number, got 0.0\n"
+    assert capsys.readouterr().err == "mpmtl-prob plan: --error: expected a positive number, got 0.0\n"
     assert not out.exists()

@@ -19,7 +19,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob._util.checks import MANY, flag, in_range, moderate, one_of, optional, whole
 from mpmtl_prob._util.files import write_netcdf
 from mpmtl_prob._util.forks import check_not_forked
-from mpmtl_prob._util.former import former_names
+from mpmtl_prob._util.former import FormerName, former_arguments, former_names
 from mpmtl_prob._util.threads import one_thread
 from mpmtl_prob.adaptation.data.domain import Domain, domain, pair, several, stacked, tell_of_cuts
 from mpmtl_prob.adaptation.data.scaling import INTERCEPT, ROUNDING, ROW_QUANTILE, Scaling
@@ -174,6 +174,8 @@ class MomentAdaptation(Adaptation):
     unsafe_seed: int | None = None
     seed: int = 0
     progress_bar: bool = True
+
+    sharpness = FormerName("power")
 
     def fit(self, source: Any, target: Any) -> Self:
         """Fit to public domains and a private target.
@@ -527,5 +529,7 @@ def _tell_of_residuals(release: MomentRelease, label_scale: float) -> None:
             stacklevel=3,
         )
 
+
+MomentAdaptation.__init__ = former_arguments(sharpness="power")(MomentAdaptation.__init__)  # type: ignore[method-assign]
 
 __getattr__ = former_names(__name__, {"OneRelease": "MomentAdaptation"})

@@ -14,7 +14,7 @@ from scipy.special import expit
 from mpmtl_prob._util import protocols
 from mpmtl_prob._util.arrays import Draws, FloatArray
 from mpmtl_prob._util.checks import positive
-from mpmtl_prob._util.former import accept_former_methods, former_names
+from mpmtl_prob._util.former import FormerName, accept_former_methods, former_names
 from mpmtl_prob.data.gram import unit
 from mpmtl_prob.data.prediction import (
     Block,
@@ -96,6 +96,8 @@ class Likelihood(ABC):
     intercept: ClassVar[bool] = False
     nodes: ClassVar[int] = 7
     families: ClassVar[Families | None] = None
+
+    given = FormerName("posteriors")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.former import accept_former_methods, former_names
+from mpmtl_prob._util.former import FormerName, accept_former_methods, former_names
 from mpmtl_prob._util.protocols import named
 from mpmtl_prob.inference.public import inverse_wishart as law
 from mpmtl_prob.inference.public.init import (
@@ -64,6 +64,9 @@ class Structure(ABC):
     rotation_invariant: ClassVar[bool] = False
     double: ClassVar[bool] = False
     acceptance: ClassVar[float] = 0.9
+
+    reading = FormerName("model_for")
+    given = FormerName("resolve")
 
     def check(self, num_tasks: int, num_features: int) -> None:
         """Check, before there is a release, whether the structure can read one of these sizes.
