@@ -121,15 +121,15 @@ PAGES = {
             "Each task alone": "estimators.Ridge estimators.Lasso estimators.RidgeLogistic "
             "estimators.LocalGradientDescent",
             "Multi-task, no privacy": "estimators.MultiTask estimators.MTRL estimators.LowRankPlusSparse",
-            "Multi-task, private": "estimators.LowRank estimators.GroupSparse estimators.LowRankSparse estimators.MPMTL "
-            "estimators.DPAggr estimators.DPMTRL estimators.RowProtection",
+            "Multi-task, private": "estimators.LowRank estimators.GroupSparse estimators.LowRankSparse "
+            "estimators.FrankWolfe estimators.MPMTL estimators.DPAggr estimators.DPMTRL estimators.RowProtection",
             "What fits return": "estimators.Fitted estimators.ConvergenceWarning",
             "Losses": "estimators.LeastSquares estimators.Logistic",
             "Penalties": "estimators.L1 estimators.GroupLasso estimators.ColumnGroupLasso estimators.TraceNorm "
             "estimators.SquaredTraceNorm estimators.SquaredFrobenius estimators.NoPenalty",
             "Algorithm 1 in parts": "estimators.framework estimators.first_round estimators.one_round estimators.Run "
             "estimators.Carry estimators.Noise estimators.SharingRule estimators.Proximal estimators.ProximalSum "
-            "estimators.TaskRelations",
+            "estimators.TaskRelations estimators.ConditionalGradient",
             "In scikit-learn": "scikit.MultiTaskRegressor scikit.MultiTaskClassifier",
         },
     ),

@@ -151,11 +151,13 @@ def _add_compare(command: Callable[..., argparse.ArgumentParser]) -> argparse.Ar
         nargs="+",
         metavar="ARM",
         help="some of ridge, lasso, alone, trace_norm, group_lasso, low_rank_plus_sparse, mtrl; with noise, at every budget: "
-        "low_rank (Algorithm 2), group_sparse (3), low_rank_sparse (4), dp_mtrl, dp_aggr, noise_aware; default ridge, alone, "
-        "trace_norm, low_rank, group_sparse, noise_aware",
+        "low_rank (Algorithm 2), group_sparse (3), low_rank_sparse (4), frank_wolfe, dp_mtrl, dp_aggr, "
+        "noise_aware; default ridge, alone, trace_norm, low_rank, group_sparse, noise_aware",
     )
     table.add_argument(
-        "--rounds", type=int, help="of Algorithms 2 to 4 and of the posterior; default several, of which one is chosen"
+        "--rounds",
+        type=int,
+        help="of Algorithms 2 to 4, Frank-Wolfe and the posterior; default several, of which one is chosen",
     )
     table.add_argument(
         "--logistic",

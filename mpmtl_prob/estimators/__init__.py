@@ -17,6 +17,7 @@ from mpmtl_prob.estimators.dp_mtrl import DPMTRL
 from mpmtl_prob.estimators.fitted import Fitted
 from mpmtl_prob.estimators.framework import (
     Carry,
+    ConditionalGradient,
     Noise,
     Proximal,
     ProximalSum,
@@ -27,7 +28,7 @@ from mpmtl_prob.estimators.framework import (
     framework,
     one_round,
 )
-from mpmtl_prob.estimators.mp_mtl import MPMTL, GroupSparse, LocalGradientDescent, LowRank, LowRankSparse
+from mpmtl_prob.estimators.mp_mtl import MPMTL, FrankWolfe, GroupSparse, LocalGradientDescent, LowRank, LowRankSparse
 from mpmtl_prob.estimators.multi_task import MTRL, LowRankPlusSparse, MultiTask
 from mpmtl_prob.estimators.plan import RowProtection
 from mpmtl_prob.estimators.single_task import Lasso, Ridge, RidgeLogistic
@@ -39,9 +40,11 @@ __all__ = [
     "MTRL",
     "Carry",
     "ColumnGroupLasso",
+    "ConditionalGradient",
     "ConvergenceWarning",
     "DPAggr",
     "Fitted",
+    "FrankWolfe",
     "GroupLasso",
     "GroupSparse",
     "Lasso",

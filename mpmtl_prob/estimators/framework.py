@@ -270,4 +270,37 @@ class TaskRelations:
         return Z - run.step_size * run.loss.gradient(Z), shrunk, shrunk
 
 
+@dataclass(frozen=True)
+class ConditionalGradient:
+    """Sharing rule of the Frank-Wolfe method for sum_i L_i(w_i) with ||W||_* <= r, whose messages are gradients.
+
+    Column i of G^(t) is the gradient of L_i at the owner's model x_i^(t). Of all matrices of trace norm r, the one with the
+    least inner product with G is -r u v', of the leading singular vectors of G. As u is the leading eigenvector of G G', and
+    v = G'u / ||G'u|| with ||G'u||^2 the eigenvalue, the release is enough: M = r u u' / sqrt(eigenvalue), and owner i moves
+    towards -M g_i by gamma_t = 2 / (t + 1). The threshold of the run is r.
+
+    With noise that is positive definite (Wishart) an eigenvalue is never too small, so that models stay in the ball, but for
+    the rounding of messages: ||M G||_* = r ||G'u|| / sqrt(u'(G G' + E) u) <= r. With enormous noise they end at zero, not at
+    models of tasks alone.
+
+    Source: TPAMI 2022, section 4.1, names the method as an instance of Algorithm 1; Jaggi (2013), Algorithm 1.
+    """
+
+    moment: ClassVar[str] = "features"
+
+    def start(self, W0: Array) -> Array:
+        return jnp.zeros_like(W0)  # x^(0), of which gamma_1 = 1 leaves nothing but its gradient
+
+    def mapping(self, history: Array, t: Array, run: Run) -> Array:
+        eigenvalues, U = jnp.linalg.eigh(history[t])
+        top, u = eigenvalues[-1], U[:, -1]
+        # Where no eigenvalue is positive (gradients of zero, or noise below zero) there is no direction.
+        return jnp.where(top > 0, run.threshold / jnp.sqrt(jnp.where(top > 0, top, 1.0)), 0.0) * jnp.outer(u, u)
+
+    def update(self, M: Array, W: Array, state: Array, t: Array, run: Run) -> tuple[Array, Array, Array]:
+        gamma = 2.0 / (t + 2.0)  # t is from 0
+        x = (1 - gamma) * state - gamma * (M @ W)
+        return run.loss.gradient(x), x, x
+
+
 __getattr__ = former_names(__name__, {"Sharing": "SharingRule"})

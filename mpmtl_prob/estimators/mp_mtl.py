@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -24,7 +25,15 @@ from mpmtl_prob.convex.penalties import GroupLasso, NoPenalty, TraceNorm
 from mpmtl_prob.data.prediction import check_weights
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.estimators.fitted import Fitted, by_name, in_units_of_fit, of_tasks, slopes
-from mpmtl_prob.estimators.framework import Noise, Proximal, ProximalSum, Run, SharingRule, check_sharing
+from mpmtl_prob.estimators.framework import (
+    ConditionalGradient,
+    Noise,
+    Proximal,
+    ProximalSum,
+    Run,
+    SharingRule,
+    check_sharing,
+)
 from mpmtl_prob.estimators.plan import Plan, RowProtection, Rows, Weights, clip_norm, momentum, step_sizes
 from mpmtl_prob.estimators.single_task import Ridge
 from mpmtl_prob.privacy import lattice
@@ -172,7 +181,12 @@ class MPMTL(HidesArrays):
         if self._alone:
             return "Algorithm 2, M = I"
         kind = self.sharing.norm if isinstance(self.sharing, Proximal) else self.sharing
-        names: dict[type, str] = {TraceNorm: "Algorithm 2", GroupLasso: "Algorithm 3", ProximalSum: "Algorithm 4"}
+        names: dict[type, str] = {
+            TraceNorm: "Algorithm 2",
+            GroupLasso: "Algorithm 3",
+            ProximalSum: "Algorithm 4",
+            ConditionalGradient: "Frank-Wolfe",
+        }
         name = names.get(type(kind), "Algorithm 1")
         return f"Algorithm 5 on {name}" if self.rows else name
 
@@ -462,6 +476,43 @@ class LowRankSparse(MPMTL):
     """
 
     sharing: SharingRule = field(default=ProximalSum(), kw_only=True)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FrankWolfe(MPMTL):
+    """Frank-Wolfe under Algorithm 1: sum_i L_i(w_i) with ||W||_* <= r, by :class:`ConditionalGradient`.
+
+    Owners send clipped gradients, not models, so that ``clip`` bounds gradients; they all start from zero. Steps are public
+    numbers, so that a guarantee is proved without ``curvature``. Without noise, and with a clip that no gradient reaches,
+    the loss is at most 2 (2 r)^2 L / (T + 2) above its least value in the ball. As nothing is known of the best budgets, they
+    are equal in all rounds.
+
+    Attributes:
+        radius: r > 0, the largest trace norm of W.
+    """
+
+    radius: float = field(kw_only=True)
+    sharing: SharingRule = field(default=ConditionalGradient(), init=False)
+    penalty: float | tuple[float, float] = field(default=0.0, init=False)
+    acceleration: bool | str = field(default=False, init=False)
+    alpha: float | None = 0.0
+    step_size: float | str | FloatArray | None = field(default=1.0, init=False)  # eta lambda is then lambda, which is r
+    curvature: float | None = field(default=None, init=False)
+    start: SingleTask | str | FloatArray = field(default="zero", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "penalty", self.radius)
+
+    def bind(self, tasks: TaskData) -> Rows:
+        """Compute losses, curvatures, and in the place of W^(0) the first messages: the gradients at zero."""
+        rows = super().bind(tasks)
+        with jax.enable_x64(True):
+            return rows._replace(W0=np.asarray(rows.loss.gradient(rows.W0)))  # type: ignore[arg-type]
+
+    def _check(self) -> None:
+        positive("radius", self.radius)
+        super()._check()
 
 
 __getattr__ = former_names(__name__, {"Alone": "LocalGradientDescent"})

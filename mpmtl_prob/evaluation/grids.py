@@ -18,6 +18,7 @@ from mpmtl_prob.estimators import (
     L1,
     MPMTL,
     DPAggr,
+    FrankWolfe,
     Lasso,
     LeastSquares,
     LocalGradientDescent,
@@ -119,6 +120,24 @@ def rounds(
             for share in np.geomspace(1e-4, 1e-2, SIZE // (2 * len(counts)))
         ]
     return candidates
+
+
+def frank_wolfe(
+    train: TaskData, *, start: Ridge | None = None, counts: Sequence[int] = (1, 3, 10, 30), **options: Any
+) -> list[FrankWolfe]:
+    """Return rounds, clip norms of gradients, and radii around the trace norm of ridge models.
+
+    Arguments as of :func:`rounds`; ``start`` are the ridge models, as the rounds themselves begin at zero.
+    """
+    loss: Loss = options.get("loss", LeastSquares())
+    rows = _rows(train, loss)
+    ball = float(np.linalg.norm((Ridge() if start is None else start).fit(rows).W, "nuc"))
+    median = float(np.median(np.linalg.norm(_gradient_at_zero(train, loss), axis=0)))
+    return [
+        FrankWolfe(radius=ball * share, rounds=T, clip=clip, unsafe_seed=0, **options)
+        for T, clip in itertools.product(counts, (median, 3 * median))
+        for share in np.geomspace(0.1, 3.0, SIZE // (2 * len(counts)))
+    ]
 
 
 def strategies(best: MPMTL) -> list[MPMTL]:

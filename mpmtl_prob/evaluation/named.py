@@ -92,6 +92,10 @@ def _sparse_rounds(train: TaskData, s: _Settings) -> Sequence[Any]:
     return grids.rounds(both, train, **s.published)
 
 
+def _frank_wolfe(train: TaskData, s: _Settings) -> Sequence[Any]:
+    return grids.frank_wolfe(train, **s.published)
+
+
 def _relationships(train: TaskData, s: _Settings) -> Sequence[Any]:
     top = float(LeastSquares(average=True).of(train).curvature().max())
     shares = product(np.geomspace(1e-6, 1e-1, 5), np.geomspace(1e-6, 1.0, grids.SIZE // 5))
@@ -120,6 +124,7 @@ ARMS: dict[str, Arm] = {
     "low_rank": Arm("Algorithm 2", True, lambda train, s: grids.rounds(LowRank, train, **s.published)),
     "group_sparse": Arm("Algorithm 3", True, lambda train, s: grids.rounds(GroupSparse, train, **s.published)),
     "low_rank_sparse": Arm("Algorithm 4", True, _sparse_rounds),
+    "frank_wolfe": Arm("Frank-Wolfe", True, _frank_wolfe),
     "dp_mtrl": Arm("DP-MTRL", True, lambda train, s: grids.dp_mtrl(train, epsilon=s.epsilon)),
     "dp_aggr": Arm("DP-AGGR", True, lambda train, s: grids.dp_aggr(train, epsilon=s.epsilon, loss=s.loss)),
     "noise_aware": Arm("noise-aware posterior", True, None),
@@ -179,7 +184,8 @@ def fits_by_name(
         arms: some of :data:`ARMS`, in the order of the result.
         train: training rows of m tasks.
         epsilons: budgets.
-        rounds: T of Algorithms 2 to 4 and of the noise-aware posterior; default several, of which one is chosen, and "auto".
+        rounds: T of Algorithms 2 to 4, of Frank-Wolfe and of the noise-aware posterior; default several, of which one is
+            chosen, and "auto".
         logistic: for labels: the logistic loss where an arm has it, and the choice by AUC. Otherwise labels are numbers.
         adjacency: adjacency of the guarantees: "replace", or "zero_out", whose sensitivity the papers use.
         likelihood: likelihood of the targets in the posterior, as in :func:`mpmtl_prob.inference.task_posteriors`.

@@ -282,7 +282,8 @@ def _penalised(candidate: Any) -> Any:
 
 def _begun(candidate: MPMTL) -> tuple[Any, ...]:
     """Return everything but the rows on which a candidate's first step depends."""
-    return candidate.loss, candidate.start if isinstance(candidate.start, Hashable) else id(candidate.start)
+    start = candidate.start if isinstance(candidate.start, Hashable) else id(candidate.start)
+    return candidate.loss, start, type(candidate).bind
 
 
 class _Bound:

@@ -89,6 +89,7 @@ ESTIMATORS = [
     LocalGradientDescent(rounds=3),
     LowRank(penalty=0.1, epsilon=None, rounds=3),
     LowRankSparse(penalty=(0.1, 0.1), epsilon=None, rounds=3),
+    mp.estimators.FrankWolfe(None, radius=1.0, rounds=3),
 ]
 
 

@@ -35,6 +35,7 @@ ESTIMATORS = {
     "LowRankSparse": LowRankSparse((0.5, 0.2), rounds=3, clip=5.0, curvature=300.0, start="zero", epsilon=None),
     "GroupSparse": GroupSparse(0.5, rounds=3, clip=5.0, curvature=300.0, start="zero", epsilon=None),
     "LocalGradientDescent": LocalGradientDescent(rounds=5),
+    "FrankWolfe": mp.estimators.FrankWolfe(None, radius=2.0, rounds=3, clip=5.0),
 }
 
 

@@ -17,6 +17,7 @@ from mpmtl_prob.estimators import (
     MPMTL,
     MTRL,
     DPAggr,
+    FrankWolfe,
     GroupLasso,
     GroupSparse,
     Lasso,
@@ -195,6 +196,11 @@ TRIED = {
     ],
     "GroupSparse": [(GroupSparse(0.5, **PUBLIC), all_but_what_passed_the_door, False)],
     "LowRankSparse": [(LowRankSparse((0.5, 0.2), **PUBLIC), all_but_what_passed_the_door, False)],
+    "FrankWolfe": [
+        (FrankWolfe(radius=2.0, rounds=3, clip=1.0), all_but_what_passed_the_door, False),
+        (FrankWolfe(radius=2.0, rounds=3, clip=1.0, mechanism="gaussian"), all_but_what_passed_the_door, False),
+        (FrankWolfe(radius=2.0, rounds=3, clip=1.0, loss=Logistic(0.5)), all_but_what_passed_the_door, True),
+    ],
     "MPMTL": [
         (MPMTL(Proximal(GroupLasso()), 0.5, **PUBLIC), all_but_what_passed_the_door, False),
         (MPMTL(TaskRelations(), 0.5, **PUBLIC), nothing_is_proved, False),

@@ -35,7 +35,7 @@ WITHOUT_ROWS = {
     "Carry", "Noise", "Run",  # below, by name
     "ConvergenceWarning", "Interrupted", "SharingRule", "ReleaseSpec", "Structure", "Likelihood", "NormalErrors", "SnrPrior",
     "Reference", "Schema", "EffectsPrior", "StudyPlan",
-    "LeastSquares", "Logistic", "Proximal", "ProximalSum", "TaskRelations", "RowProtection",
+    "LeastSquares", "Logistic", "ConditionalGradient", "Proximal", "ProximalSum", "TaskRelations", "RowProtection",
     *(name for name, kind in vars(penalties).items() if inspect.isclass(kind)),
     "Diagnosis", "Information", "Membership", "FirstLook", "Until", "ReleaseComparison", "ProximalLangevin", "Comparison",
 }  # fmt: skip
@@ -49,6 +49,7 @@ def objects(tmp_path_factory):
     by_name["MPMTL"] = estimators.MPMTL(estimators.Proximal(estimators.TraceNorm()), **options, start=W)
     by_name["LowRankSparse"] = estimators.LowRankSparse(**options | {"penalty": (1.0, 1.0)}, start=W)
     by_name["LocalGradientDescent"] = estimators.LocalGradientDescent(rounds=1, start=W, step_size=abs(W[0]))
+    by_name["FrankWolfe"] = estimators.FrankWolfe(1.0, radius=1.0, rounds=3, clip=1e6)
     for kind in (estimators.DPAggr, estimators.RidgeLogistic, estimators.Ridge, estimators.Lasso):
         by_name[kind.__name__] = kind(1.0)
     by_name |= {"DPMTRL": estimators.DPMTRL(1.0, 1.0), "MTRL": estimators.MTRL(1.0, 1.0)}
