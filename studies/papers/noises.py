@@ -8,7 +8,7 @@ from typing import Any
 from studies.papers.settings import LOW_RANK, LOW_RANK_2018, LOW_RANK_UNIT, Data
 
 #: experiments with both noises
-NAMES = ("noise-2018", "noise-2018-synthetic")
+NAMES = ("noise-2018", "noise-2018-synthetic", "noise-2018-lsoa2")
 
 #: scale of the noise of every arm of Algorithm 2
 SCALES = {LOW_RANK: "K^2 / (2 eps)", LOW_RANK_2018: "K / eps", LOW_RANK_UNIT: "1 / eps"}

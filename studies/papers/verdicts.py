@@ -370,6 +370,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "fig10": (ordering, averaging),
     "noise-2018": (of_both_noises,),
     "noise-2018-synthetic": (of_both_noises,),
+    "noise-2018-lsoa2": (of_both_noises,),
     "training": (ordering,),
     "training-lsoa2": (ordering,),
 }
