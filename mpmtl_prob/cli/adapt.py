@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mpmtl_prob.adaptation.arms import Arms
     from mpmtl_prob.privacy import Ledger
 
-_OF_ARMS = ("classification", "steps", "source_weight", "accounting", "not_private")
+_OF_ARMS = ("random_features", "classification", "steps", "source_weight", "accounting", "not_private")
 _PUBLIC = (
     "They are computed without noise from --test, which was given as public records: the guarantee does not cover them."
 )
@@ -98,6 +98,12 @@ def _add_arms(parser: argparse.ArgumentParser) -> None:
     arms.add_argument(
         "--classification", action="store_true", help="labels are classes, numbers as in the public tables"
     )
+    arms.add_argument(
+        "--random-features",
+        type=int,
+        metavar="D",
+        help="a kernel: put D public random directions, as 2 D features, in the place of the columns; default none",
+    )
     arms.add_argument("--steps", type=int, help="steps of every descent; default 300, and 100 of a network")
     arms.add_argument(
         "--source-weight", type=float, help="alpha of CnvxAdap and NCnvxAdap, the share of public records; default .5"
@@ -119,6 +125,8 @@ def run(options: argparse.Namespace) -> None:
     if options.held_out and options.test is None:
         raise ValueError("--held-out: expected it with --test alone, got no test records")
     sources, target, test = _read(options)
+    if options.random_features is not None:
+        sources, target, test = _mapped(options, sources, target, test)
     delta = accounting.default_delta(target.num_records) if options.delta is None else options.delta
     name = report.MODEL if options.arms is None else arms.FILE
     if options.out and (report.folder(options.out) / name).exists():  # checked before anything is paid for
@@ -153,6 +161,30 @@ def _read(options: argparse.Namespace) -> tuple[dict[str, Domain], Domain, Domai
     if options.classification and options.arms is None:
         raise ValueError(f"--arms: expected some for classes, as {options.data} has, such as ncnvx, got none")
     return data.sources, data.target, data.test
+
+
+def _mapped(
+    options: argparse.Namespace, sources: dict[str, Domain], target: Domain, test: Domain | None
+) -> tuple[dict[str, Domain], Domain, Domain | None]:
+    """Return all records after a public map by random features, from columns in public units."""
+    from dataclasses import replace
+
+    from mpmtl_prob.adaptation import Domain, RandomFeatures
+    from mpmtl_prob.adaptation.data.domain import stacked
+    from mpmtl_prob.adaptation.data.scaling import Scaling
+
+    public = stacked({**sources})
+    units = replace(Scaling.of(public), intercept=False)
+
+    def scaled(records: Domain) -> Domain:
+        return Domain(units.scaled(records).X, records.y)
+
+    see = RandomFeatures.of(scaled(public), options.random_features, seed=options.seed)
+    return (
+        {name: see(scaled(records)) for name, records in sources.items()},
+        see(scaled(target)),
+        None if test is None else see(scaled(test)),
+    )
 
 
 def _one_release(

@@ -27,6 +27,8 @@ WHAT = {
     "metalearning": "newcomers' errors by a private billboard (--people --features --epsilon --delta)",
     "adaptation": "CnvxAdap's bound, its steps, and the eps that its printed noise really has "
     "(--public --private --features --epsilon --delta)",
+    "ncnvx": "how near NCnvxAdap comes to a point where it stands still, with logistic loss, and the best number of steps "
+    "(--public --private --features --epsilon --delta)",
     "odds": "how far an attacker's belief that a task took part can move (--features --epsilon --delta); or a person, "
     "with --people",
 }
@@ -56,15 +58,21 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--index", type=int, default=1, help="utility: k, singular values or rows above the threshold; default 1"
     )
-    parser.add_argument("--public", type=int, help="adaptation: number of public records, m")
-    parser.add_argument("--private", type=int, help="adaptation: number of private records, n")
-    parser.add_argument("--steps", type=int, help="adaptation: number of steps, T; default the fewest of the theorem")
+    parser.add_argument("--public", type=int, help="adaptation, ncnvx: number of public records, m")
+    parser.add_argument("--private", type=int, help="adaptation, ncnvx: number of private records, n")
     parser.add_argument(
-        "--source-weight", type=float, default=0.5, help="adaptation: share of public records, alpha; default .5"
+        "--steps", type=int, help="adaptation, ncnvx: number of steps, T; default the fewest, or the best, of the theorem"
+    )
+    parser.add_argument(
+        "--source-weight", type=float, default=0.5, help="adaptation, ncnvx: share of public records, alpha; default .5"
     )
     parser.add_argument("--kappa", type=float, default=0.05, help="adaptation: kappa_1, default .05")
+    parser.add_argument("--penalty", type=float, default=2.0, help="ncnvx: lambda_1, default 2")
     parser.add_argument(
-        "--weight-bound", type=float, default=1.0, help="adaptation: largest length of a predictor, Lambda; default 1"
+        "--weight-bound",
+        type=float,
+        default=1.0,
+        help="adaptation, ncnvx: largest length of a predictor, Lambda; default 1",
     )
     parser.add_argument("--mechanism", help="odds of a task: wishart, the default; gaussian; or paper")
     parser.add_argument("--adjacency", help="odds of a task: replace, the default, or zero_out")
@@ -78,6 +86,7 @@ def run(options: argparse.Namespace) -> None:
         "people": _people,
         "metalearning": _metalearning,
         "adaptation": _adaptation,
+        "ncnvx": _ncnvx,
         "odds": _odds,
     }
     if options.what not in ways:
@@ -204,6 +213,38 @@ def _adaptation(options: argparse.Namespace) -> Said:
     enough = f"The printed noise is enough up to eps = {accounting.valid_up_to(options.delta):.3g} at this delta."
     assumed = "CnvxAdap (Theorem 4.2) from w = 0, with weights that do not move, as the printed ones hardly do."
     return Said([row], f"{assumed} {enough}")
+
+
+def _ncnvx(options: argparse.Namespace) -> Said:
+    from mpmtl_prob._util.checks import fraction, positive, whole
+    from mpmtl_prob.adaptation.paper.losses import Logistic
+    from mpmtl_prob.adaptation.paper.objective import Sizes, Smoothed, objective_range, smoothness
+    from mpmtl_prob.theory.adaptation import stationarity
+
+    needed(options, "public", "private", "features", "delta")
+    loss, penalties = Logistic(1.0, options.weight_bound), Smoothed(positive("--penalty", options.penalty))
+    sizes = Sizes(options.public, whole("--private", options.private), options.source_weight)
+    if not sizes.each_private:
+        raise ValueError(
+            "--source-weight: expected a number below 1, as the theorem is about noise on private records, got 1"
+        )
+    if options.steps is not None:
+        whole("--steps", options.steps)
+    squared, steps = stationarity(
+        loss, penalties, sizes, epsilon=positive("--epsilon", options.epsilon), delta=fraction("--delta", options.delta),
+        steps=options.steps, num_features=whole("--features", options.features),
+    )  # fmt: skip
+    row = {
+        "steps T": steps,
+        "E ||G_J||^2, at most": squared,
+        "smoothness": smoothness(loss, penalties, sizes),
+        "range of J": objective_range(loss, penalties, sizes),
+    }
+    text = (
+        "NCnvxAdap (Theorem 5.2, constants mended): the squared length of J's gradient at one of T steps that is drawn at "
+        "random, at most, on average. Rows have length 1 and the loss is logistic."
+    )
+    return Said([row], text)
 
 
 def _odds(options: argparse.Namespace) -> Said:

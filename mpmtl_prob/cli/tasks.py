@@ -160,6 +160,12 @@ def _add_compare(command: Callable[..., argparse.ArgumentParser]) -> argparse.Ar
         help="of Algorithms 2 to 4, Frank-Wolfe and the posterior; default several, of which one is chosen",
     )
     table.add_argument(
+        "--row-epsilon",
+        type=float,
+        help="Algorithm 5: a second budget, for one row against a curator who is not trusted, in Algorithms 2 to 4 and "
+        "Frank-Wolfe; default none",
+    )
+    table.add_argument(
         "--logistic",
         action="store_true",
         help="for labels: the logistic loss in every arm that has it, and the choice by AUC; otherwise labels are numbers",
@@ -457,6 +463,7 @@ def compare(options: argparse.Namespace) -> None:
         train,
         options.epsilon,
         rounds=options.rounds,
+        row_epsilon=options.row_epsilon,
         logistic=options.logistic,
         adjacency=options.adjacency,
         likelihood=options.likelihood,
@@ -466,7 +473,13 @@ def compare(options: argparse.Namespace) -> None:
         progress_bar=shows_progress(options),
     )
     comparison = evaluation.compare(fits, test)
+    of_rows = {name: row for name, fit in fits.items() if (row := getattr(fit, "row_guarantee", None)) is not None}
     if options.json:
-        print_json(comparison.to_dicts())
+        rows = comparison.to_dicts()
+        print_json(
+            [row | {"one_row": of_rows[row["name"]].to_dict()} if row["name"] in of_rows else row for row in rows]
+        )
     else:
         print(comparison)
+        for name, guarantee in of_rows.items():
+            print(f"\n{name}: one row, from the curator: {guarantee}")

@@ -32,6 +32,7 @@ from mpmtl_prob.estimators import (
     LowRankPlusSparse,
     LowRankSparse,
     Ridge,
+    RowProtection,
     TraceNorm,
 )
 from mpmtl_prob.evaluation import grids
@@ -53,6 +54,7 @@ class _Settings(NamedTuple):
         rounds: T of the algorithms that publish rounds; None tries several.
         start: a ridge regression that was chosen before, or None.
         epsilon: the budget; None of an arm without noise.
+        row_epsilon: the budget of Algorithm 5 for one row; None trusts the curator.
     """
 
     loss: LeastSquares | Logistic
@@ -60,12 +62,15 @@ class _Settings(NamedTuple):
     rounds: int | None
     start: Ridge | None
     epsilon: float | None
+    row_epsilon: float | None = None
 
     @property
     def published(self) -> dict[str, Any]:
         """Arguments of the algorithms that publish rounds."""
         counts = {} if self.rounds is None else {"counts": (self.rounds,)}
-        return {"epsilon": self.epsilon, "adjacency": self.adjacency, "loss": self.loss, "start": self.start} | counts
+        rows = {} if self.row_epsilon is None else {"rows": RowProtection(self.row_epsilon)}
+        options = {"epsilon": self.epsilon, "adjacency": self.adjacency, "loss": self.loss, "start": self.start}
+        return options | counts | rows
 
 
 class Arm(NamedTuple):
@@ -151,6 +156,11 @@ class Probabilities:
         return self.fitted.guarantee
 
     @property
+    def row_guarantee(self) -> Guarantee | None:
+        """The fit's guarantee for one row against the curator, if any."""
+        return self.fitted.row_guarantee
+
+    @property
     def seconds(self) -> float:
         """The fit's seconds."""
         return self.fitted.seconds
@@ -168,6 +178,7 @@ def fits_by_name(
     epsilons: Sequence[float] = (0.1, 1.0, 10.0),
     *,
     rounds: int | None = None,
+    row_epsilon: float | None = None,
     logistic: bool = False,
     adjacency: str = "replace",
     likelihood: str | Likelihood | None = None,
@@ -186,6 +197,7 @@ def fits_by_name(
         epsilons: budgets.
         rounds: T of Algorithms 2 to 4, of Frank-Wolfe and of the noise-aware posterior; default several, of which one is
             chosen, and "auto".
+        row_epsilon: Algorithm 5: a second budget, for one row against the curator, in Algorithms 2 to 4 and Frank-Wolfe.
         logistic: for labels: the logistic loss where an arm has it, and the choice by AUC. Otherwise labels are numbers.
         adjacency: adjacency of the guarantees: "replace", or "zero_out", whose sensitivity the papers use.
         likelihood: likelihood of the targets in the posterior, as in :func:`mpmtl_prob.inference.task_posteriors`.
@@ -208,6 +220,7 @@ def fits_by_name(
         positive("epsilons", epsilon)
     whole("draws", draws)
     optional(whole, "rounds", rounds)
+    optional(positive, "row_epsilon", row_epsilon)
     if logistic and impossible("binary", train.targets).any():
         raise ValueError("train: expected targets -1 and 1, or 0 and 1, for a logistic loss, got others")
     if "noise_aware" in arms:
@@ -237,7 +250,7 @@ def fits_by_name(
                 )
                 fits[noise_aware(budget)] = posterior.fit(train)
             else:
-                candidates = grid(train, _Settings(loss, adjacency, rounds, start, budget))
+                candidates = grid(train, _Settings(loss, adjacency, rounds, start, budget, row_epsilon))
                 chosen = cross_validate(candidates, train, folds=folds, metric=metric, seed=seed, progress_bar=False)
                 fitted = chosen.fit(train)
                 fits[title] = Probabilities(fitted) if logistic and name not in _SQUARED else fitted

@@ -28,6 +28,11 @@ PAPERS = {
 }
 #: what the papers name and this library does not have, with the reason
 LEFT_OUT = {
+    "Noise on W'W with a scale for every task": "Algorithm 5 of the supplement scales it by the lengths of the models. "
+    "Two data sets that differ in one task then get noise of two laws, where the proof takes one for both. And one task "
+    "changes a whole row and column of W'W, where the proof changes one number of the diagonal. `privacy.PaperTaskWishart` "
+    "has one scale for all tasks, and nothing is proved of it either",
+    "Laplace noise on the matrix": "named as possible, without an algorithm; [Extending](extend.md) has it as an example",
     "Importance weighting, KLIEP": "both need a density ratio of features. KMM and DM are here as methods of that kind, and "
     "`adaptation.tilted` estimates such a ratio from a private release",
     "gapBoost": "a boosting of classifiers; the paper names it and does not run it",

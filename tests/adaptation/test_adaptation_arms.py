@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mpmtl_prob.adaptation import CnvxAdap, Domain
+from mpmtl_prob.adaptation import CnvxAdap, Domain, RandomFeatures
 from mpmtl_prob.adaptation.arms import CLASSIFICATION, REGRESSION, fit_arms
-from mpmtl_prob.adaptation.data import problems
+from mpmtl_prob.adaptation.data import named, problems
 from mpmtl_prob.cli import main
 from mpmtl_prob.privacy import BudgetExceeded, Ledger
 
@@ -237,3 +237,22 @@ def test_classes_and_a_network_run_on_digits(capsys):
     assert main([*asked, "--arms", "source", "ncnvx", "--steps", "30"]) == 0
     arms = {arm["name"]: arm for arm in json.loads(capsys.readouterr().out)["arms"]}
     assert all(arm["error"] < 0.5 for arm in arms.values())  # better than guessing
+
+
+def test_random_features_take_the_place_of_columns(capsys):
+    """The command maps all records by public directions, from columns in public units, and then does what a call does."""
+    asked = ["adapt", "--epsilon", "2", "--delta", ".01", "--data", "two_sources", "--records", "200", "80", "--json"]
+    assert main([*asked, "--arms", "source", "--random-features", "6"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    data = named.load("two_sources", None, records=[200, 80], seed=0)
+    X = np.vstack([part.X for part in data.sources.values()])
+    see = lambda part: Domain((part.X - X.mean(0)) / X.std(0), part.y)
+    kernel = RandomFeatures.of(see(Domain(X, np.zeros(len(X)))), 6)
+    sources = {name: kernel(see(part)) for name, part in data.sources.items()}
+    intercept = "intercept" not in data.source.features
+    expected = fit_arms(["source"], sources, kernel(see(data.target)), label="label", epsilon=2.0, delta=0.01,
+                        intercept=intercept, test=kernel(see(data.test)), test_is="")  # fmt: skip
+    assert said["arms"][0]["error"] == pytest.approx(expected.fits[0].error, rel=1e-9)
+    assert len(said["features"]) == 12 + intercept
+    assert main([*asked, "--random-features", "6"]) == 2
+    assert "--random-features: expected it with --arms alone, got no arms" in capsys.readouterr().err

@@ -6,8 +6,11 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob.adaptation.paper import accounting
+from mpmtl_prob.adaptation.paper.losses import Logistic
+from mpmtl_prob.adaptation.paper.objective import Sizes, Smoothed
 from mpmtl_prob.cli import main
 from mpmtl_prob.privacy import Ledger, calibrate
+from mpmtl_prob.theory.adaptation import stationarity
 from mpmtl_prob.theory.people import lower_bounds
 from mpmtl_prob.theory.utility import UtilityBound
 from mpmtl_prob.threat_models import metalearning_error
@@ -53,6 +56,12 @@ def test_bounds_are_those_of_the_library(capsys):
     records = ["--public", 2000, "--private", 500, "--features", 8, "--epsilon", 1, "--delta", 0.01]
     (row,) = said(capsys, "bounds", "adaptation", *records)["rows"]
     assert row["true eps of the printed noise"] == accounting.printed_epsilon(1.0, 0.01)
+    logistic = (Logistic(1.0, 1.0), Smoothed(2.0), Sizes(2000, 500, 0.5))
+    for more in ({"steps": None}, {"steps": 40}):
+        steps = [] if more["steps"] is None else ["--steps", more["steps"]]
+        (row,) = said(capsys, "bounds", "ncnvx", *records, *steps)["rows"]
+        expected, best = stationarity(*logistic, epsilon=1.0, delta=0.01, num_features=8, **more)
+        assert (row["E ||G_J||^2, at most"], row["steps T"]) == (expected, best)
     law = calibrate(1.0, 1e-3, 3)
     text = said(capsys, "bounds", "odds", "--features", 3, "--epsilon", 1, "--delta", 1e-3)["text"]
     assert text == str(mp.privacy.accounting.curves.membership_odds((law,), "replace", 1.0, 0.5))

@@ -95,3 +95,21 @@ def test_the_command_takes_arms_by_name(tmp_path, capsys):
     assert "arms: expected one of 'ridge', 'lasso'" in capsys.readouterr().err
     assert main([*asked, "--arms", "low_rank", "--rounds", "0"]) == 2
     assert "rounds: expected a whole number >= 1, got 0" in capsys.readouterr().err
+
+
+def test_rows_are_protected_from_the_curator_in_rounds_alone(tmp_path, capsys):
+    """Algorithm 5 by one option: every algorithm that publishes rounds has a second guarantee, and no other arm."""
+    fits = fits_by_name(["ridge", "frank_wolfe"], TRAIN, [10.0], rounds=2, row_epsilon=5.0, **QUICK)
+    assert fits["STL ridge"].row_guarantee is None
+    frank = fits["Frank-Wolfe, eps = 10"]
+    assert frank.row_guarantee.claimed.epsilon == 5.0
+    assert frank.row_guarantee.claimed.unit == "row"
+    path = tmp_path / "tasks.csv"
+    LABELS.to_pandas(task="school", target="mark").to_csv(path, index=False)
+    asked = ["compare", "--csv", str(path), "--task", "school", "--target", "mark", "--fraction", ".7", "--quiet"]
+    asked += ["--arms", "low_rank", "--rounds", "2", "--row-epsilon", "5"]
+    assert main([*asked, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["one_row"]["claimed"]["epsilon"] == 5.0
+    assert main([*asked[:-1], "0"]) == 2
+    assert "row_epsilon: expected a positive number" in capsys.readouterr().err
