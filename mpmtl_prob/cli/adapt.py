@@ -170,10 +170,10 @@ def _mapped(
     from dataclasses import replace
 
     from mpmtl_prob.adaptation import Domain, RandomFeatures
-    from mpmtl_prob.adaptation.data.domain import stacked
+    from mpmtl_prob.adaptation.data.domain import several, stacked
     from mpmtl_prob.adaptation.data.scaling import Scaling
 
-    public = stacked({**sources})
+    public = stacked(several(sources))
     units = replace(Scaling.of(public), intercept=False)
 
     def scaled(records: Domain) -> Domain:

@@ -15,8 +15,8 @@ from typing import Any
 
 #: Keys of studies.papers.EXPERIMENTS, repeated here so that --help does not import JAX.
 EXPERIMENTS = (
-    *(f"fig{k}" for k in range(2, 11)), "noise-2018", "noise-2018-synthetic", "noise-2018-lsoa2", "training",
-    "training-lsoa2", "threat-models", "adaptation",
+    *(f"fig{k}" for k in range(2, 11)), "non-private", "noise-2018", "noise-2018-synthetic",
+    "noise-2018-lsoa2", "training", "training-lsoa2", "threat-models", "adaptation",
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from mpmtl_prob.privacy import Bound, Guarantee
 from mpmtl_prob.sampling.extent import WARMUP
 from studies.papers.settings import (
     ALONE,
+    AVERAGE,
     DP_AGGR,
     DP_MTRL,
     GROUP,
@@ -135,6 +136,7 @@ ARMS = {
     ALONE: Arm(lambda unit, train, effort: grids.alone(train, unit.data.loss)),
     TRACE: Arm(lambda unit, train, effort: grids.multi_task(TraceNorm(), train, unit.data.loss)),
     GROUP: Arm(lambda unit, train, effort: grids.multi_task(GroupLasso(), train, unit.data.loss)),
+    AVERAGE: Arm(lambda unit, train, effort: grids.dp_aggr(train, epsilon=None, loss=unit.data.loss)),
     LOW_RANK: Arm(_rounds(LowRank)),
     GROUP_SPARSE: Arm(_rounds(GroupSparse)),
     LOW_RANK_2018: Arm(_rounds(LowRank, **_2018)),

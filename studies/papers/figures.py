@@ -13,6 +13,7 @@ import xarray as xr
 from studies.papers import paper
 from studies.papers.settings import (
     ALONE,
+    AVERAGE,
     DP_AGGR,
     DP_MTRL,
     GROUP,
@@ -35,6 +36,7 @@ _STYLE = {
     ALONE: ("#4a5568", ":"),
     TRACE: ("#4a5568", "-"),
     GROUP: ("#a0aec0", "-"),
+    AVERAGE: ("#a0aec0", "-."),
     LOW_RANK: ("#dd6b20", "-"),
     GROUP_SPARSE: ("#c9a227", "-"),
     LOW_RANK_2018: ("#b83280", "-"),

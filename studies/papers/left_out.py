@@ -19,8 +19,8 @@ LEFT_OUT = (
     ),
     (
         "Non-private MTL as the best of four methods",
-        "Here it is the best of the trace norm and l2,1. Task relations without noise are `estimators.MTRL`; one average "
-        "model for all tasks, DP-AGGR without noise, is not an arm.",
+        "Here it is the best of three: the trace norm, l2,1 and, in experiments since, the average of all models, which is "
+        "DP-AGGR without noise. The fourth, task relations without noise, is `estimators.MTRL`, and no arm.",
     ),
     (
         "100 replications, and hyper-parameters for each of them",

@@ -368,6 +368,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "fig8": (more_tasks,),
     "fig9": (ordering, averaging),
     "fig10": (ordering, averaging),
+    "non-private": (),
     "noise-2018": (of_both_noises,),
     "noise-2018-synthetic": (of_both_noises,),
     "noise-2018-lsoa2": (of_both_noises,),

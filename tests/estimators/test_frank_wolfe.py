@@ -81,7 +81,7 @@ def test_without_noise_it_keeps_to_its_rate(binary):
 
 
 def test_orthonormal_rows_have_a_closed_form():
-    """Where X'X = I the minimum is the projection of X'y, by singular values; a ball that holds X'y changes nothing."""
+    """With X'X = I the minimum is the projection of X'y, by singular values; a ball that holds X'y changes nothing."""
     tasks = tasks_of(orthonormal=True)
     B = tasks.gram.xy.T
     fitted = FrankWolfe(None, radius=2.0, rounds=20000, record=False).fit(tasks)
