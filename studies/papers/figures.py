@@ -130,7 +130,7 @@ def _fine(arms: Sequence[str]) -> list[str]:
 
 
 def _panel(ax: Any, title: str, entries: list[Mapping[str, Any]], metric: str, labels: Mapping[str, str]) -> None:
-    epsilons = [entry["epsilon"] for entry in entries if entry["epsilon"] is not None]
+    epsilons = [entry["epsilon"] for entry in entries if entry["epsilon"] is not None] or [1e-3, 1e3]
     for arm in dict.fromkeys(entry["arm"] for entry in entries):
         _line(ax, [entry for entry in entries if entry["arm"] == arm], (min(epsilons), max(epsilons)), labels[arm])
     means = [entry["mean"] for entry in entries]

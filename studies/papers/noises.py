@@ -42,12 +42,13 @@ def explanation(report: Mapping[str, Any]) -> str:
     known = [(row["paper"], *(row[arm]["mean"] for arm in SCALES)) for row in rows if row["paper"] is not None]
     if not known:
         return _NOISES + matlab
-    less = sum(paper < journal for paper, journal, _, _ in known)
+    better = "above" if set(report["metrics"].values()) == {"auc"} else "below"
+    less = sum((paper > journal) if better == "above" else (paper < journal) for paper, journal, _, _ in known)
     between = sum(min(of_k, unit) <= paper <= max(of_k, unit) for paper, _, of_k, unit in known)
     away = [sum(abs(paper - ours[i]) for paper, *ours in known) / len(known) for i in range(len(SCALES))]
     distances = ", ".join(f"{distance:.3f} at {scale}" for distance, scale in zip(away, SCALES.values(), strict=True))
     return (
-        f"{_NOISES}{matlab}\n\nOf {len(known)} points of the papers' curve of Algorithm 2, {less} lie below ours with the "
+        f"{_NOISES}{matlab}\n\nOf {len(known)} points of the papers' curve of Algorithm 2, {less} lie {better} ours with the "
         f"journal's noise, and {between} between ours with the two noises of 2018. Mean distance of their curve from ours: "
         f"{distances}. The table has means over replications, by the scale of the noise."
     )
