@@ -79,12 +79,12 @@ _GOALS = {
 def of_claims(report: Mapping[str, Any]) -> str:
     """Say why claims of an experiment do not hold; "" if all do, or if the verdicts say all there is to say."""
     fails = any(verdict["verdict"] == FAILS for verdict in report["verdicts"])
-    return _CLAIMS.get(report["name"], "") if fails and not report["fast"] else ""
+    return _CLAIMS.get(report["name"], "") if fails and not report.get("fast") else ""
 
 
 def of_goals(report: Mapping[str, Any]) -> str:
     """Say for each goal that is not met why not, as a list; "" if there is none."""
-    if report["fast"]:
+    if report.get("fast"):
         return ""
     unmet = [(t, _GOALS.get((t["data"], t["what"], t["epsilon"]))) for t in report["targets"] if not t["met"]]
     return "\n".join(f"- {t['data']}, {t['what']}, eps = {t['epsilon']:g}: {why}" for t, why in unmet if why)
