@@ -485,7 +485,7 @@ class FrankWolfe(MPMTL):
     Owners send clipped gradients, not models, so that ``clip`` bounds gradients; they all start from zero. Steps are public
     numbers, so that a guarantee is proved without ``curvature``. Without noise, and with a clip that no gradient reaches,
     the loss is at most 2 (2 r)^2 L / (T + 2) above its least value in the ball. As nothing is known of the best budgets, they
-    are equal in all rounds.
+    are equal in all rounds. The release is of gradients: no posterior of models follows from it.
 
     Attributes:
         radius: r > 0, the largest trace norm of W.

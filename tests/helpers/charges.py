@@ -367,7 +367,9 @@ def doors() -> dict[str, Door]:
         "estimators.mp_mtl.GroupSparse": _estimator(estimators.GroupSparse, penalty=0.1, **_ROUNDS),
         "estimators.mp_mtl.LocalGradientDescent": _estimator(estimators.LocalGradientDescent, rounds=2),
         "estimators.mp_mtl.LowRankSparse": _estimator(estimators.LowRankSparse, penalty=(0.1, 0.1), **_ROUNDS),
-        "estimators.mp_mtl.FrankWolfe": _estimator(estimators.FrankWolfe, radius=0.1, rounds=2, clip=1.0),
+        "estimators.mp_mtl.FrankWolfe": _estimator(
+            estimators.FrankWolfe, radius=0.1, rounds=2, clip=1.0, mechanism="calibrated"
+        ),
         "estimators.plan.RowProtection": Door(
             _rows, lambda: {"tasks": _tasks(), "epsilon": 1.0}, (estimators.RowProtection,), {"unit": "row"}
         ),
