@@ -61,7 +61,9 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     parser.add_argument("--public", type=int, help="adaptation, ncnvx: number of public records, m")
     parser.add_argument("--private", type=int, help="adaptation, ncnvx: number of private records, n")
     parser.add_argument(
-        "--steps", type=int, help="adaptation, ncnvx: number of steps, T; default the fewest, or the best, of the theorem"
+        "--steps",
+        type=int,
+        help="adaptation, ncnvx: number of steps, T; default the fewest, or the best, of the theorem",
     )
     parser.add_argument(
         "--source-weight", type=float, default=0.5, help="adaptation, ncnvx: share of public records, alpha; default .5"
