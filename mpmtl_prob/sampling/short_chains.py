@@ -1,8 +1,8 @@
 """Many short chains of Hamiltonian Monte Carlo, in the coordinates of a normal distribution that is fitted to the posterior.
 
-In these coordinates, x = m + L u, a posterior that is nearly normal has about the same width in all directions. A few
-leapfrog steps then make a draw that is nearly independent of the last one, and nothing has to be learnt but their length. All
-chains move together, so that one call of the density computes a point of each.
+In these coordinates, x = m + L u, a posterior that is nearly normal has about the same width in all directions, and a few
+leapfrog steps make a draw that is nearly independent of the last one. What the fit misses all chains together learn in a
+short warm-up. They move together too, so that one call of the density computes a point of each.
 
 Chains of a group start from one point and differ in their momenta. Groups therefore agree only where chains have forgotten
 their starts, and the usual r-hat of groups says so (the nested r-hat). How much averages of single chains differ says how
@@ -27,9 +27,12 @@ from mpmtl_prob.sampling.weighted import Density, Normal
 
 #: Number of short chains that start from one point.
 _GROUP = 8
-#: Transitions before the first draw. In the first half of them every chain adapts a step size of its own, because one that
-#: starts far out moves in small steps only. In the second half all have the same one, as afterwards.
-_WARMUP = 40
+#: Transitions of a third of the warm-up. In the first third every chain adapts a step size of its own, because one that
+#: starts far out moves in small steps only. In the second all have the same one, and their points say how wide the density
+#: is in every direction, for new coordinates. In the last third the step size is adapted to these.
+_THIRD = 20
+#: Weight of the covariance of these points in the new coordinates; the rest is that of the fit.
+_TRUST = 0.75
 #: Smallest number of transitions of a round; rounds go on until there are enough effective draws.
 _ROUND = 25
 #: Largest number of rounds.
@@ -40,8 +43,8 @@ _LENGTH, _CHANGE = 1.5, 0.4
 _JITTER = 0.2
 #: Share of trajectories to accept.
 _ACCEPTANCE = 0.8
-#: Change of the log step size per unit of acceptance, in the first and the second half of the warm-up.
-_STRIDES = (0.5, 0.15)
+#: Change of the log step size per unit of acceptance, in the thirds of the warm-up.
+_STRIDES = (0.5, 0.15, 0.15)
 #: Most leapfrog steps of a trajectory.
 _MOST_STEPS = 64
 #: Increase of the energy above which a trajectory has diverged.
@@ -118,23 +121,15 @@ def short_chains(
     per_round = max(_ROUND, of_chain)
     starts = rng.standard_normal((groups, 1, len(law.mean)))
     state = _at(density, law, np.broadcast_to(starts, (groups, _GROUP, len(law.mean))).reshape(-1, len(law.mean)))
-    log_step = np.full(len(state.u), -0.25 * np.log(len(law.mean)))
     kept: list[Draws] = []
     agreement = Agreement(0.0, np.inf)
-    with tqdm(total=_WARMUP + per_round, disable=not progress_bar, desc="short chains") as bar:
-        for i in range(_WARMUP):
-            state, statistics = _transition(density, law, state, np.exp(log_step), rng)
-            rate = statistics["acceptance_rate"]
-            if 2 * i < _WARMUP:
-                log_step += _STRIDES[0] * (rate - _ACCEPTANCE)
-            else:
-                log_step[:] = np.median(log_step) + _STRIDES[1] * (rate.mean() - _ACCEPTANCE)
-            bar.update()
+    with tqdm(total=3 * _THIRD + per_round, disable=not progress_bar, desc="short chains") as bar:
+        law, state, step = _warmed_up(density, law, state, rng, bar)
         for number in range(_ROUNDS):
             if number:
                 bar.total += per_round
             for _ in range(per_round):
-                state, statistics = _transition(density, law, state, np.exp(log_step), rng)
+                state, statistics = _transition(density, law, state, step, rng)
                 kept.append(state.sites | {"lp": -state.energy} | statistics)
                 bar.update()
             joined = {name: np.stack([each[name] for each in kept], axis=1) for name in kept[0]}
@@ -150,6 +145,39 @@ def short_chains(
 
     sites = {name: of_groups(values) for name, values in joined.items()}
     return sites, {name: sites.pop(name) for name in ("lp", *statistics)}, agreement
+
+
+def _warmed_up(
+    density: Density, law: Normal, state: _State, rng: np.random.Generator, bar: tqdm[Any]
+) -> tuple[Normal, _State, FloatArray]:
+    """Return coordinates, the chains' states in them and their step sizes (C,) after the warm-up."""
+    first = -0.25 * np.log(len(law.mean))
+    log_step = np.full(len(state.u), first)
+    for third, stride in enumerate(_STRIDES):
+        points = []
+        for _ in range(_THIRD):
+            state, statistics = _transition(density, law, state, np.exp(log_step), rng)
+            rate = statistics["acceptance_rate"]
+            if third == 0:
+                log_step += stride * (rate - _ACCEPTANCE)
+            else:
+                log_step[:] = np.median(log_step) + stride * (rate.mean() - _ACCEPTANCE)
+            points.append(state.u)
+            bar.update()
+        if third == 1:
+            law, state = _recentred(law, state, np.concatenate(points))
+            log_step[:] = first
+    return law, state, np.exp(log_step)
+
+
+def _recentred(law: Normal, state: _State, points: FloatArray) -> tuple[Normal, _State]:
+    """Return coordinates of about unit scale in every direction of some points (N, n), and the state in them."""
+    centre = points.mean(axis=0)
+    covariance = _TRUST * np.cov(points.T).reshape(len(centre), -1) + (1 - _TRUST) * np.eye(len(centre))
+    root = np.linalg.cholesky(covariance)
+    u = np.linalg.solve(root, (state.u - centre).T).T
+    new = Normal(law.mean + law.root @ centre, law.root @ root)
+    return new, state._replace(u=u, gradient=state.gradient @ root)
 
 
 def _at(density: Density, law: Normal, u: FloatArray) -> _State:

@@ -59,7 +59,7 @@ def test_a_broken_transition_is_caught(broken, monkeypatch):
             return state._replace(energy=np.zeros_like(state.energy))
 
         monkeypatch.setattr(module, "_at", wrong)
-        monkeypatch.setattr(module, "_STRIDES", (0.0, 0.0))  # as if the step size were still fine
+        monkeypatch.setattr(module, "_STRIDES", (0.0, 0.0, 0.0))  # as if the step size were still fine
     draws, _, agreement = drawn(skewed, {"x": np.zeros(5)})
     assert not (agreement.bear(400) and is_gamma(draws["x"], LIMIT))
 
