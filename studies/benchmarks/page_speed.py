@@ -36,15 +36,13 @@ def speed(report: Report) -> Iterable[str]:
                 rows.append((name, what, as_ratio(then), as_ratio(now), as_ratio(ratio), " to ".join(steps) or "-"))
     yield as_table(("", "", "before", "now", "before / now", "leapfrog steps"), rows)
     if ratios := {of: _low_rank_over_full(report, of) for of in _data_seeds(report)}:
-        chosen, others = ratios.pop("", None), [as_ratio(ratio) for ratio in ratios.values()]
+        here = ratios.pop("", None)
+        where_chosen = (
+            "" if here is None else f"{as_ratio(here)} on the data where its acceptance rate was chosen, and "
+        )
         yield (
-            "For as many effective draws on the same release *low_rank* costs "
-            + (
-                f"{as_ratio(chosen)} times what *full* does on the data where its acceptance rate was chosen, and "
-                if chosen
-                else ""
-            )
-            + f"{', '.join(others)} times on others."
+            "Cost of *low_rank* over that of *full*, for as many effective draws on the same release: "
+            f"{where_chosen}{', '.join(map(as_ratio, ratios.values()))} on data that played no part in its settings."
         )
     for name in ("installation", "demonstration"):
         if (cell := report["cells"].get(name)) is not None:
