@@ -267,8 +267,10 @@ def test_at_weight_one_only_the_discrepancy_is_private(variant):
     other = (-DATA.target.X[:7], np.full(7, np.nan))
     assert again.fit(DATA.source, other).coef_.tobytes() == model.coef_.tobytes()
     if variant == "profiled":  # whose steps are long enough to come near the optimum that a solver finds
-        exact = CnvxAdap(epsilon=None, discrepancy=model.discrepancy_, **options).fit(DATA.source, NONE)
-        assert np.linalg.norm(exact.coef_ - model.coef_) < 0.1 * np.linalg.norm(exact.coef_)
+        # of a discrepancy without noise, as how near they come in 40 steps depends on it
+        exact = CnvxAdap(epsilon=None, **options).fit(DATA.source, DATA.target)
+        stepped = CnvxAdap(epsilon=1.0, discrepancy=exact.discrepancy_, **options).fit(DATA.source, NONE)
+        assert np.linalg.norm(exact.coef_ - stepped.coef_) < 0.1 * np.linalg.norm(exact.coef_)
 
 
 @pytest.mark.parametrize("estimator", [CnvxAdap, NCnvxAdap])

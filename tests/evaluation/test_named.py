@@ -112,4 +112,4 @@ def test_rows_are_protected_from_the_curator_in_rounds_alone(tmp_path, capsys):
     (row,) = json.loads(capsys.readouterr().out)
     assert row["one_row"]["claimed"]["epsilon"] == 5.0
     assert main([*asked[:-1], "0"]) == 2
-    assert "row_epsilon: expected a positive number" in capsys.readouterr().err
+    assert "--row-epsilon: expected a positive number" in capsys.readouterr().err

@@ -475,7 +475,7 @@ def test_every_replication_may_be_tuned(tmp_path):
 
 
 def test_page_explains_curves_by_their_noise():
-    report = {"name": "noise-2018", "curves": [
+    report = {"name": "noise-2018", "metrics": {"School 30 %": "nmse"}, "curves": [
         {"data": "School 30 %", "arm": arm, "epsilon": 1.0, "mean": mean, "paper": 0.791, "proved":
             {"epsilon": 1.0, "delta": delta, "adjacency": "zero_out"}}
         for arm, mean, delta in ((LOW_RANK, 0.83, 0.9), (LOW_RANK_2018, 0.79, 1.0), (LOW_RANK_UNIT, 0.78, 1.0))
