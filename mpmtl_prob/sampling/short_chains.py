@@ -119,7 +119,8 @@ def short_chains(
     groups, draws = shape
     of_chain = -(-draws // _GROUP)
     per_round = max(_ROUND, of_chain)
-    starts = rng.standard_normal((groups, 1, len(law.mean)))
+    # a single group cannot be compared with others, so that its chains start apart
+    starts = rng.standard_normal((groups, 1 if groups > 1 else _GROUP, len(law.mean)))
     state = _at(density, law, np.broadcast_to(starts, (groups, _GROUP, len(law.mean))).reshape(-1, len(law.mean)))
     kept: list[Draws] = []
     agreement = Agreement(0.0, np.inf)

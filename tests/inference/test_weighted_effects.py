@@ -61,6 +61,16 @@ def compared(d, epsilon, draws=600, seed=0):
     return apart, points.weights
 
 
+def over(apart):
+    """Return the differences that are larger than chance explains."""
+    return {
+        (name, kind): values.max()
+        for name, kinds in apart.items()
+        for kind, values in kinds.items()
+        if values.max() > APART[name][kind]
+    }
+
+
 def public_draws(shared):
     """Average effects and the logarithms of their spread, (S, 2 d)."""
     tau = np.sqrt(np.diagonal(shared.draws("Omega"), axis1=1, axis2=2))
@@ -90,13 +100,7 @@ def test_weighted_points_are_those_of_chains(d, epsilon):
     if apart is None:
         assert not weights.bear(400)
         return
-    over = {
-        (name, kind): values.max()
-        for name, kinds in apart.items()
-        for kind, values in kinds.items()
-        if values.max() > APART[name][kind]
-    }
-    assert over == {}
+    assert over(apart) == {}
 
 
 @lru_cache
@@ -208,13 +212,7 @@ def test_short_chains_are_those_of_nuts(monkeypatch):
     """Short chains give what NUTS gives."""
     monkeypatch.setattr("mpmtl_prob.sampling.weighted.KHAT_LIMIT", -1.0)
     apart, _ = compared(3, 3.0, draws=300)
-    over = {
-        (name, kind): values.max()
-        for name, kinds in apart.items()
-        for kind, values in kinds.items()
-        if values.max() > APART[name][kind]
-    }
-    assert over == {}
+    assert over(apart) == {}
 
 
 def test_what_goes_with_chains_alone_is_refused(points):
