@@ -1,15 +1,16 @@
 """Many short chains of Hamiltonian Monte Carlo, in the coordinates of a normal distribution that is fitted to the posterior.
 
-In these coordinates, x = m + L u, a posterior that is nearly normal has about the same width in all directions, and a few
-leapfrog steps make a draw that is nearly independent of the last one. What the fit misses all chains together learn in a
-short warm-up. They move together too, so that one call of the density computes a point of each.
+In these coordinates, x = m + L u, a posterior that is nearly normal has about the same width in all directions. Trajectories
+are those of the normal distribution, circles of u and its momentum, with kicks by what the gradient has beyond the normal's;
+a few of them make a draw that is nearly independent of the last one. What the fit misses all chains together learn in a short
+warm-up. They move together too, so that one call of the density computes a point of each.
 
 Chains of a group start from one point and differ in their momenta. Groups therefore agree only where chains have forgotten
-their starts, and the usual r-hat of groups says so (the nested r-hat). How much averages of single chains differ says how
-many effective draws there are.
+their starts, and the usual r-hat of groups says so (the nested r-hat). Autocorrelations about the average over all chains
+say how many effective draws there are.
 
-Source: Neal (2011), Handbook of Markov Chain Monte Carlo, chapter 5; Margossian et al. (2024), Bayesian Analysis, "Nested
-R-hat".
+Source: Neal (2011), Handbook of Markov Chain Monte Carlo, chapter 5, with section 5.5.1 for the kicks; Geyer (1992),
+Statistical Science 7, for autocorrelations; Margossian et al. (2024), Bayesian Analysis, "Nested R-hat".
 """
 
 from __future__ import annotations
@@ -27,25 +28,28 @@ from mpmtl_prob.sampling.weighted import Density, Normal
 
 #: Number of short chains that start from one point.
 _GROUP = 8
-#: Transitions of a third of the warm-up. In the first third every chain adapts a step size of its own, because one that
-#: starts far out moves in small steps only. In the second all have the same one, and their points say how wide the density
-#: is in every direction, for new coordinates. In the last third the step size is adapted to these.
-_THIRD = 20
+#: Numbers of transitions of the parts of the warm-up. In the first part every chain adapts a step size of its own, because
+#: one that starts far out moves in small steps only. In the second all have the same one, and their points say how wide the
+#: density is in every direction, for new coordinates. In the last part the step size is adapted to these.
+_WARMUP = (12, 16, 10)
 #: Weight of the covariance of these points in the new coordinates; the rest is that of the fit.
 _TRUST = 0.75
 #: Smallest number of transitions of a round; rounds go on until there are enough effective draws.
 _ROUND = 25
 #: Largest number of rounds.
 _ROUNDS = 8
-#: Length of trajectories, a quarter of a turn in a normal distribution, and its relative change from one to the next.
-_LENGTH, _CHANGE = 1.5, 0.4
+#: Lengths of trajectories in the warm-up, a quarter of a circle, and afterwards. Of a normal distribution a quarter makes
+#: independent draws. Widths with long tails need more, for up to twice as many effective draws per gradient.
+_FIRST_LENGTH, _LENGTH = 1.5, 2.5
+#: Relative change of the length from one trajectory to the next.
+_CHANGE = 0.4
 #: Relative change of step sizes from one trajectory to the next.
 _JITTER = 0.2
 #: Share of trajectories to accept.
-_ACCEPTANCE = 0.8
-#: Change of the log step size per unit of acceptance, in the thirds of the warm-up.
-_STRIDES = (0.5, 0.15, 0.15)
-#: Most leapfrog steps of a trajectory.
+_ACCEPTANCE = 0.85
+#: Change of the log step size per unit of acceptance, in the parts of the warm-up.
+_STRIDES = (0.5, 0.4, 0.4)
+#: Most steps of a trajectory.
 _MOST_STEPS = 64
 #: Increase of the energy above which a trajectory has diverged.
 _DIVERGED = 1000.0
@@ -55,7 +59,7 @@ class Agreement(NamedTuple):
     """Diagnosis of short chains.
 
     Attributes:
-        ess: least effective number of draws of a watched number, from how much averages of chains differ.
+        ess: least effective number of draws of a watched number.
         rhat: largest ratio of the spread over all draws to that within groups of chains that start from one point.
     """
 
@@ -124,13 +128,13 @@ def short_chains(
     state = _at(density, law, np.broadcast_to(starts, (groups, _GROUP, len(law.mean))).reshape(-1, len(law.mean)))
     kept: list[Draws] = []
     agreement = Agreement(0.0, np.inf)
-    with tqdm(total=3 * _THIRD + per_round, disable=not progress_bar, desc="short chains") as bar:
+    with tqdm(total=sum(_WARMUP) + per_round, disable=not progress_bar, desc="short chains") as bar:
         law, state, step = _warmed_up(density, law, state, rng, bar)
         for number in range(_ROUNDS):
             if number:
                 bar.total += per_round
             for _ in range(per_round):
-                state, statistics = _transition(density, law, state, step, rng)
+                state, statistics = _transition(density, law, state, step, _LENGTH, rng)
                 kept.append(state.sites | {"lp": -state.energy} | statistics)
                 bar.update()
             joined = {name: np.stack([each[name] for each in kept], axis=1) for name in kept[0]}
@@ -154,18 +158,18 @@ def _warmed_up(
     """Return coordinates, the chains' states in them and their step sizes (C,) after the warm-up."""
     first = -0.25 * np.log(len(law.mean))
     log_step = np.full(len(state.u), first)
-    for third, stride in enumerate(_STRIDES):
+    for part, (transitions, stride) in enumerate(zip(_WARMUP, _STRIDES, strict=True)):
         points = []
-        for _ in range(_THIRD):
-            state, statistics = _transition(density, law, state, np.exp(log_step), rng)
+        for _ in range(transitions):
+            state, statistics = _transition(density, law, state, np.exp(log_step), _FIRST_LENGTH, rng)
             rate = statistics["acceptance_rate"]
-            if third == 0:
+            if part == 0:
                 log_step += stride * (rate - _ACCEPTANCE)
             else:
                 log_step[:] = np.median(log_step) + stride * (rate.mean() - _ACCEPTANCE)
             points.append(state.u)
             bar.update()
-        if third == 1:
+        if part == 1:
             law, state = _recentred(law, state, np.concatenate(points))
             log_step[:] = first
     return law, state, np.exp(log_step)
@@ -188,22 +192,24 @@ def _at(density: Density, law: Normal, u: FloatArray) -> _State:
 
 
 def _transition(
-    density: Density, law: Normal, state: _State, steps: FloatArray, rng: np.random.Generator
+    density: Density, law: Normal, state: _State, steps: FloatArray, length: float, rng: np.random.Generator
 ) -> tuple[_State, dict[str, Any]]:
-    """Return every chain's next state and statistics (C,), after a trajectory of random length from a fresh momentum.
+    """Return every chain's next state and statistics (C,), after a trajectory from a fresh momentum.
 
-    ``steps`` (C,) are the chains' step sizes; the number of leapfrog steps is the same for all.
+    ``steps`` (C,) are the chains' step sizes, and ``length`` the average length; the number of steps is the same for all.
     """
     step = steps[:, None] * (1 + _JITTER * rng.uniform(-1, 1))
-    length = _LENGTH * (1 + _CHANGE * rng.uniform(-1, 1))
+    length *= 1 + _CHANGE * rng.uniform(-1, 1)
     momentum = rng.standard_normal(state.u.shape)
     before = state.energy + 0.5 * (momentum**2).sum(axis=1)
     end = state
     with np.errstate(all="ignore"):  # trajectories that leave the range of doubles are not accepted
         for _ in range(min(max(1, round(length / np.median(step))), _MOST_STEPS)):
-            momentum = momentum - 0.5 * step * end.gradient
-            end = _at(density, law, end.u + step * momentum)
-            momentum = momentum - 0.5 * step * end.gradient
+            momentum = momentum - 0.5 * step * (end.gradient - end.u)
+            u = np.cos(step) * end.u + np.sin(step) * momentum
+            momentum = np.cos(step) * momentum - np.sin(step) * end.u
+            end = _at(density, law, u)
+            momentum = momentum - 0.5 * step * (end.gradient - end.u)
         increase = end.energy + 0.5 * (momentum**2).sum(axis=1) - before
         increase = np.where(np.isfinite(increase), increase, np.inf)
         rate = np.exp(-np.maximum(increase, 0.0))
@@ -215,13 +221,27 @@ def _agreement(watched: Mapping[str, FloatArray], groups: int) -> Agreement:
     """Return how far chains agree on watched numbers, (chain, draw, ...) each."""
     numbers = np.concatenate([each.reshape(*each.shape[:2], -1) for each in watched.values()], axis=2)
     variance = numbers.var(axis=(0, 1))
-    of_chains = numbers.mean(axis=1)
-    of_groups = of_chains.reshape(groups, -1, of_chains.shape[1]).mean(axis=1)
+    of_groups = numbers.reshape(groups, -1, numbers.shape[2]).mean(axis=1)
     with np.errstate(all="ignore"):
-        # averages of independent draws would have a variance of ``variance`` over their number
-        ess = len(numbers) * variance / of_chains.var(axis=0, ddof=1)
+        ess = [_effective(each) for each in np.moveaxis(numbers, 2, 0)]
         between = of_groups.var(axis=0, ddof=1) if groups > 1 else np.zeros(len(variance))
         rhat = np.sqrt(1 + between / np.maximum(variance - between, 1e-300))
     if not np.all(np.isfinite(ess)):
         return Agreement(0.0, np.inf)
-    return Agreement(float(ess.min()), float(rhat.max()))
+    return Agreement(float(min(ess)), float(rhat.max()))
+
+
+def _effective(values: FloatArray) -> float:
+    """Return the effective number of draws of one number, (chain, draw), of chains that all have the same average.
+
+    Autocorrelations are summed in pairs, up to the first pair without a positive sum: Geyer (1992), section 3.3.
+    """
+    away = values - values.mean()
+    total = -1.0
+    for lag in range(0, values.shape[1] - 1, 2):
+        pair = sum((away[:, : values.shape[1] - t] * away[:, t:]).mean() for t in (lag, lag + 1)) / (away**2).mean()
+        if pair <= 0:
+            break
+        total += 2 * pair
+    # as in other packages: draws that swing about their average count for at most this much more
+    return float(values.size / max(total, 1 / np.log10(values.size)))

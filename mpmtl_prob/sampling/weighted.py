@@ -2,7 +2,8 @@
 
 The fitted distribution N(m, L L') is the Gaussian variational approximation: in its coordinates u, x = m + L u, the energy
 U = -log density satisfies E[grad U] = 0 and E[grad^2 U] = I. A step of the fit regresses gradients at spread-out points on u.
-The regression's constant moves m, and its slope changes L.
+The regression's constant moves m, and its slope changes L. Steps go half of the way, because where curvature grows with
+width, as of logarithms of variances, whole ones swing between too narrow and too wide.
 
 The proposals are a mixture of this distribution and a slightly wider one. Each point's weight is the density over that of the
 mixture. The weights' effective sample size, the Pareto k of their tail and their mass far from m show whether the density is
@@ -32,8 +33,8 @@ Density = Callable[..., tuple[FloatArray, Any, Draws]]
 _LEAST = 128
 #: Smallest number of points in a step of the fit, per unconstrained number.
 _POINTS_PER_NUMBER = 2
-#: Largest number of steps of the fit.
-_STEPS = 20
+#: Largest number of steps of the fit, and how far they go of the way to what the regression says.
+_STEPS, _SHARE = 24, 0.5
 #: Standard deviation with which the fit begins.
 _FIRST = 0.3
 #: Largest factor by which a standard deviation may grow in one step.
@@ -42,16 +43,16 @@ _WIDER = 2.0
 _PULL = 0.03
 #: A fit has converged when a step is shorter than this, as root mean square in standard deviations,
 _CONVERGED = 0.05
-#: and every curvature changes by less than this factor.
-_SAME = 2.0
-#: The last step, after that, has this many times the points.
+#: and every precision changes by less than this factor.
+_SAME = 1.6
+#: The last step, after that, goes the whole way and has this many times the points.
 _LAST_STEP = 8
 #: Largest length of a step, as root mean square in standard deviations.
 _FARTHEST = 1.0
-#: Number of points that are weighted at first, and in each further round.
+#: Number of points that are weighted at first. It doubles, to the largest number, as long as that may suffice.
+_GLANCE, _MOST = 1024, 16384
+#: Smallest number of weighted points whose weights can be trusted.
 _FEWEST = 4096
-#: Largest number of weighted points.
-_MOST = 16384
 #: Standard deviations beyond which a number is far out.
 _FAR = 2.5
 #: Largest sound ratio of the share of numbers far out to that of a normal distribution.
@@ -125,14 +126,15 @@ def weighted_draws(
     values: list[Draws] = []
     points = _spread(len(law.mean), rng)
     while len(log_ratio) < _MOST:
-        u = _of_both_widths(points(_FEWEST))
+        u = _of_both_widths(points(max(_GLANCE, len(log_ratio))))
         ratio, of_points = _weighed(density, law, u)
         log_ratio = np.concatenate([log_ratio, ratio])
         far = np.concatenate([far, (np.abs(u) > _FAR).mean(axis=1)])
         values.append(of_points)
         weight, diagnosis = _judged(log_ratio, far)
         # no further points are drawn where even _MOST of them would be worth too few effective draws
-        if diagnosis.bear(wanted) or diagnosis.ess < wanted * diagnosis.points / _MOST:
+        enough = diagnosis.points >= _FEWEST and diagnosis.bear(wanted)
+        if enough or diagnosis.ess < wanted * diagnosis.points / _MOST:
             break
     # the points are shuffled first, because equally spaced members of a Sobol sequence form a pattern
     order = rng.permutation(len(weight))
@@ -157,22 +159,25 @@ def fitted(density: Callable[[FloatArray], Any], start: FloatArray, rng: np.rand
     while number < _POINTS_PER_NUMBER * n:
         number *= 2
     for _ in range(_STEPS):
-        law, length, narrowed = _step(density, law, points(number))
+        law, length, narrowed = _step(density, law, points(number), _SHARE)
         if length < _CONVERGED and max(narrowed, 1 / narrowed) < _SAME:
             break
-    return _step(density, law, points(_LAST_STEP * number))[0]
+    return _step(density, law, points(_LAST_STEP * number), 1.0)[0]
 
 
-def _step(density: Callable[[FloatArray], Any], law: Normal, u: FloatArray) -> tuple[Normal, float, float]:
+def _step(
+    density: Callable[[FloatArray], Any], law: Normal, u: FloatArray, share: float
+) -> tuple[Normal, float, float]:
     """Make a step of the fit.
 
     Args:
         density: as in :func:`fitted`.
         law: the distribution so far.
         u: points in its coordinates, (N, n).
+        share: of the way to what the regression says, in the mean and in logarithms of precisions.
 
     Returns:
-        The distribution after the step, the length of the mean's step, and the curvature farthest from 1.
+        The distribution after the step, the length of the mean's step, and the largest factor of a precision.
     """
     number, n = u.shape
     gradient = np.clip(np.nan_to_num(density(law.mean + u @ law.root.T)[1]), -_STEEPEST, _STEEPEST)
@@ -186,8 +191,8 @@ def _step(density: Callable[[FloatArray], Any], law: Normal, u: FloatArray) -> t
     constant, slope = coefficients[0], coefficients[1:]
     # E[grad U] = constant and E[grad^2 U] = I + slope, in the coordinates u
     curvature, axes = np.linalg.eigh(np.eye(n) + 0.5 * (slope + slope.T))
-    curvature = np.maximum(curvature, _WIDER**-2)
-    step = -(axes / curvature) @ (axes.T @ constant)
+    curvature = np.maximum(curvature, _WIDER**-2) ** share
+    step = -share * (axes / curvature) @ (axes.T @ constant)
     length = float(np.linalg.norm(step) / np.sqrt(n))
     mean = law.mean + law.root @ step / max(1.0, length / _FARTHEST)
     most = curvature[np.abs(np.log(curvature)).argmax()]

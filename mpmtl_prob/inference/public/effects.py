@@ -46,7 +46,7 @@ PER_OWN_SD = "per sd of own rows"
 STRUCTURES = ("full", "diagonal", "group_sparse", "low_rank")
 SAMPLERS = ("nuts", "weighted")
 #: Short chains are drawn until there are this many times the effective draws that are needed, as both are estimates.
-_MARGIN = 1.5
+_MARGIN = 1.25
 #: Acceptance probability that step sizes aim at, as in :func:`shared_covariance`.
 _ACCEPTANCE = 0.9
 _REMEDIES = Remedies(
