@@ -36,8 +36,8 @@ from mpmtl_prob.models.effects_release import (
 
 #: Weights of the nodes, in front of matrices (B, nodes, D, D).
 _W = WEIGHTS[:, None, None]
-#: Points that are computed together; more do not fit a processor's cache, and leave threads without work.
-BATCH = 16
+#: Points that are computed together; more do not fit a processor's cache, and fewer leave it waiting for Python.
+BATCH = 32
 _LOG_ROOT = 0.5 * np.log(2 * np.pi)
 
 
@@ -299,30 +299,69 @@ class _Messages:
 
 
 class _Products:
-    """``mean``, E[u u' / |u|^2] (B, D, D), as an average over points of the distribution of u."""
+    """``mean``, E[u u' / |u|^2] (B, D, D), as an average over points of the distribution of u.
+
+    Points come in pairs c + v and c - v with v = R z. With a and b, the sum and the difference of a pair's 1 / |u|^2, it
+    adds a (c c' + v v') + b (c v' + v c'). So lengths and sums are linear in z z' and z, and no point is ever formed.
+    """
 
     def __init__(self, C: FloatArray, V: FloatArray) -> None:
+        self._C, self._R = C, _cholesky(V)
+        self._shape = V.shape
+        pairs = len(points_of(V.shape[2])) // 2
+        self._z = points_of(V.shape[2])[:pairs]
+        self._zz = (self._z[:, :, None] * self._z[:, None]).reshape(pairs, -1)
+        self._weight = (WEIGHTS / (2 * pairs))[:, None]
+        turned = self._R.swapaxes(2, 3)
+        c = C[..., : V.shape[2], None]
+        length = (C**2).sum(axis=2)[..., None] + self._forms(turned @ self._R)  # |c|^2 + |v|^2
+        twice = 2 * self._lines((turned @ c)[..., 0])  # 2 c'v
+        self._plus, self._minus = 1 / (length + twice), 1 / (length - twice)
+        self._a, self._b = self._weight * (self._plus + self._minus), self._weight * (self._plus - self._minus)
+        self._of_a = self._sums_of_squares(self._a)
+        self._of_b = self._sums(self._b)
+        self.mean = C.swapaxes(1, 2) @ (self._a.sum(axis=2)[..., None] * C)
+        crossed = C.swapaxes(1, 2) @ (self._R @ self._of_b[..., None])[..., 0]
         d = V.shape[2]
-        self._points = points = points_of(d)
-        self._R = _cholesky(V)
-        u = np.empty((*C.shape[:2], len(points), C.shape[2]))
-        np.matmul(points, self._R.swapaxes(2, 3), out=u[..., :d])
-        u[..., :d] += C[:, :, None, :d]
-        u[..., d:] = C[:, :, None, d:]
-        self._u = u.reshape(len(u), -1, C.shape[2])
-        weight = np.repeat(WEIGHTS / len(points), len(points))
-        self._per_square = 1 / np.einsum("bkd,bkd->bk", self._u, self._u)
-        self._share = weight * self._per_square
-        self.mean = (self._u * self._share[..., None]).swapaxes(1, 2) @ self._u
+        self.mean[:, :, :d] += crossed
+        self.mean[:, :d] += crossed.swapaxes(1, 2)
+        self.mean[:, :d, :d] += (self._R @ self._of_a @ turned).sum(axis=1)
 
     def add_derivatives(self, mean_bar: FloatArray, C_bar: FloatArray, V_bar: FloatArray) -> None:
-        """Add the derivatives in C and V to theirs."""
-        u_bar = self._u @ mean_bar
-        u_bar -= (self._per_square * np.einsum("bkd,bkd->bk", self._u, u_bar))[..., None] * self._u
-        u_bar *= 2 * self._share[..., None]
-        u_bar = u_bar.reshape(*C_bar.shape[:2], -1, C_bar.shape[2])
-        C_bar += u_bar.sum(axis=2)
-        V_bar += _cholesky_bar(self._R, u_bar[..., : V_bar.shape[2]].swapaxes(2, 3) @ self._points)
+        """Add the derivatives in C and V to theirs, from a symmetric one in ``mean``."""
+        d = V_bar.shape[2]
+        R, turned = self._R, self._R.swapaxes(2, 3)
+        through = self._C @ mean_bar
+        M = mean_bar[:, None, :d, :d]
+        a_bar = (self._C * through).sum(axis=2)[..., None] + self._forms(turned @ M @ R)
+        b_bar = 2 * self._lines((turned @ through[..., :d, None])[..., 0])
+        on_plus = -self._weight * self._plus**2 * (a_bar + b_bar)
+        on_minus = -self._weight * self._minus**2 * (a_bar - b_bar)
+        length_bar = on_plus + on_minus
+        along_bar = 2 * self._sums(on_plus - on_minus)
+        C_bar += 2 * (length_bar.sum(axis=2)[..., None] * self._C + self._a.sum(axis=2)[..., None] * through)
+        C_bar[..., :d] += (R @ along_bar[..., None])[..., 0]
+        C_bar += 2 * (R @ self._of_b[..., None])[..., 0] @ mean_bar[:, :d]
+        R_bar = 2 * (R @ self._sums_of_squares(length_bar) + M @ R @ self._of_a)
+        R_bar += self._C[..., :d, None] * along_bar[..., None, :]
+        R_bar += 2 * through[..., :d, None] * self._of_b[..., None, :]
+        V_bar += _cholesky_bar(R, R_bar)
+
+    def _forms(self, matrices: FloatArray) -> FloatArray:
+        """Return z'Az of every pair, (B, nodes, pairs), from symmetric matrices A (B, nodes, d, d)."""
+        return (matrices.reshape(-1, self._zz.shape[1]) @ self._zz.T).reshape(*self._shape[:2], -1)
+
+    def _lines(self, vectors: FloatArray) -> FloatArray:
+        """Return z'h of every pair, (B, nodes, pairs), from vectors h (B, nodes, d)."""
+        return (vectors.reshape(-1, self._z.shape[1]) @ self._z.T).reshape(*self._shape[:2], -1)
+
+    def _sums_of_squares(self, weights: FloatArray) -> FloatArray:
+        """Return weighted sums of z z', (B, nodes, d, d), from weights (B, nodes, pairs)."""
+        return (weights.reshape(-1, len(self._zz)) @ self._zz).reshape(self._shape)
+
+    def _sums(self, weights: FloatArray) -> FloatArray:
+        """Return weighted sums of z, (B, nodes, d), from weights (B, nodes, pairs)."""
+        return (weights.reshape(-1, len(self._z)) @ self._z).reshape(self._shape[:3])
 
 
 class _Entries:
