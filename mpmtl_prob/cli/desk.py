@@ -537,8 +537,9 @@ def predict(options: argparse.Namespace) -> None:
     from mpmtl_prob.desk import OwnModel
     from mpmtl_prob.schema.columns import Category
 
-    own, rows = OwnModel.load(options.model), read_rows(options.csv)
+    rows = read_rows(options.csv)
     check_new("--out", options.out)
+    own = OwnModel.load(options.model)
     predictions = own.predict(rows, options.probability)
     predictions.index = predictions.index + 1
     predictions.index.name = "row"
