@@ -29,7 +29,7 @@ from mpmtl_prob._util.devices import for_chain, for_chains
 from mpmtl_prob._util.forks import check_not_forked
 from mpmtl_prob.sampling import _numpyro
 from mpmtl_prob.sampling._threefry import keys
-from mpmtl_prob.sampling.flat import FlatNUTS
+from mpmtl_prob.sampling.flat import DEPTH, FlatNUTS
 
 _CHUNK = 25  # draws of a chunk, at most
 _MOST = 1_200_000  # numbers in a chunk's draws, at most, because several copies of them are in memory
@@ -109,9 +109,12 @@ class ChainStates(NamedTuple):
 
 
 def most_steps(kernel: MCMCKernel) -> int | None:
-    """Return the number of leapfrog steps of a kernel's longest trajectory after warm-up; None where there is no limit."""
+    """Return the number of leapfrog steps of a kernel's longest trajectory after warm-up.
+
+    None where there is no limit, or one that was chosen for the model, so that reaching it is no sign of bad coordinates.
+    """
     if isinstance(kernel, FlatNUTS):
-        return int(2**kernel.depth) - 1
+        return int(2**kernel.depth) - 1 if kernel.depth >= DEPTH else None
     if not isinstance(kernel, NUTS):
         return None
     return int(2 ** _numpyro.tree_depth(kernel)) - 1

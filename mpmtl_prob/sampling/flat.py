@@ -17,6 +17,9 @@ from numpyro.infer.mcmc import MCMCKernel
 from mpmtl_prob.sampling import _numpyro
 from mpmtl_prob.sampling._numpyro import HMCState, ParamInfo, constrain_fn, hmc, potential_energy
 
+#: Depth of the largest tree. A kernel with a smaller one was given it for its model, whose trajectories then always reach it.
+DEPTH = 8
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class FlatNUTS(MCMCKernel):
 
     sample_field = "z"
 
-    def __init__(self, model: Callable[..., None], *, acceptance: float = 0.8, depth: int = 8) -> None:
+    def __init__(self, model: Callable[..., None], *, acceptance: float = 0.8, depth: int = DEPTH) -> None:
         self.model, self.acceptance, self.depth = model, acceptance, depth
         self._first, self._next = hmc(potential_fn_gen=self._potential, algo="NUTS")
 

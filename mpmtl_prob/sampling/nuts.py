@@ -9,7 +9,7 @@ from typing import Any
 from mpmtl_prob._util.arrays import Draws
 from mpmtl_prob._util.checks import whole
 from mpmtl_prob.sampling.chains import join
-from mpmtl_prob.sampling.flat import FlatNUTS
+from mpmtl_prob.sampling.flat import DEPTH, FlatNUTS
 from mpmtl_prob.sampling.runs import Chunk, Sampling
 
 Model = Callable[..., None]
@@ -52,14 +52,14 @@ def run_nuts(
     return join([samples for samples, _ in parts]), join([statistics for _, statistics in parts])
 
 
-def kernel(model: Model, acceptance: float = 0.8) -> FlatNUTS:
-    """Return NUTS with trajectories of at most 255 steps: the same object for the same model and acceptance.
+def kernel(model: Model, acceptance: float = 0.8, depth: int = DEPTH) -> FlatNUTS:
+    """Return NUTS with trajectories of at most 2^depth - 1 steps: the same object for the same arguments.
 
     A program is compiled once for every kernel object.
     """
-    return _kernel(model, acceptance)
+    return _kernel(model, acceptance, depth)
 
 
 @lru_cache(maxsize=16)
-def _kernel(model: Model, acceptance: float) -> FlatNUTS:
-    return FlatNUTS(model, acceptance=acceptance)
+def _kernel(model: Model, acceptance: float, depth: int) -> FlatNUTS:
+    return FlatNUTS(model, acceptance=acceptance, depth=depth)

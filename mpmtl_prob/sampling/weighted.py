@@ -3,7 +3,8 @@
 The fitted distribution N(m, L L') is the Gaussian variational approximation: in its coordinates u, x = m + L u, the energy
 U = -log density satisfies E[grad U] = 0 and E[grad^2 U] = I. A step of the fit regresses gradients at spread-out points on u.
 The regression's constant moves m, and its slope changes L. Steps go half of the way, because where curvature grows with
-width, as of logarithms of variances, whole ones swing between too narrow and too wide.
+width, as of logarithms of variances, whole ones swing between too narrow and too wide. Only while nothing swings they widen
+the whole way, as prior widths are far from where the fit begins.
 
 The proposals are a mixture of this distribution and a slightly wider one. Each point's weight is the density over that of the
 mixture. The weights' effective sample size, the Pareto k of their tail and their mass far from m show whether the density is
@@ -35,6 +36,8 @@ _LEAST = 128
 _POINTS_PER_NUMBER = 2
 #: Largest number of steps of the fit, and how far they go of the way to what the regression says.
 _STEPS, _SHARE = 24, 0.5
+#: A fit swings if a step is longer than this, or if it narrows a direction by more than a factor of this in precision.
+_LONG, _NARROWER = 0.5, 2.0
 #: Standard deviation with which the fit begins.
 _FIRST = 0.3
 #: Largest factor by which a standard deviation may grow in one step.
@@ -158,15 +161,18 @@ def fitted(density: Callable[[FloatArray], Any], start: FloatArray, rng: np.rand
     number = _LEAST
     while number < _POINTS_PER_NUMBER * n:
         number *= 2
+    widening = 1.0
     for _ in range(_STEPS):
-        law, length, narrowed = _step(density, law, points(number), _SHARE)
-        if length < _CONVERGED and max(narrowed, 1 / narrowed) < _SAME:
+        law, length, factor = _step(density, law, points(number), _SHARE, widening)
+        if length < _CONVERGED and max(factor, 1 / factor) < _SAME:
             break
-    return _step(density, law, points(_LAST_STEP * number), 1.0)[0]
+        if length > _LONG or factor > _NARROWER:
+            widening = _SHARE
+    return _step(density, law, points(_LAST_STEP * number), 1.0, 1.0)[0]
 
 
 def _step(
-    density: Callable[[FloatArray], Any], law: Normal, u: FloatArray, share: float
+    density: Callable[[FloatArray], Any], law: Normal, u: FloatArray, share: float, widening: float
 ) -> tuple[Normal, float, float]:
     """Make a step of the fit.
 
@@ -174,7 +180,8 @@ def _step(
         density: as in :func:`fitted`.
         law: the distribution so far.
         u: points in its coordinates, (N, n).
-        share: of the way to what the regression says, in the mean and in logarithms of precisions.
+        share: of the way to what the regression says, in the mean and in logarithms of precisions that grow.
+        widening: the same in logarithms of precisions that become less.
 
     Returns:
         The distribution after the step, the length of the mean's step, and the largest factor of a precision.
@@ -191,7 +198,8 @@ def _step(
     constant, slope = coefficients[0], coefficients[1:]
     # E[grad U] = constant and E[grad^2 U] = I + slope, in the coordinates u
     curvature, axes = np.linalg.eigh(np.eye(n) + 0.5 * (slope + slope.T))
-    curvature = np.maximum(curvature, _WIDER**-2) ** share
+    curvature = np.maximum(curvature, _WIDER**-2)
+    curvature **= np.where(curvature < 1, widening, share)
     step = -share * (axes / curvature) @ (axes.T @ constant)
     length = float(np.linalg.norm(step) / np.sqrt(n))
     mean = law.mean + law.root @ step / max(1.0, length / _FARTHEST)

@@ -306,9 +306,8 @@ def shared_covariance(
     model_and_init = requested.model_for(release)
     if progress_bar:
         tqdm.write(str(first_look(release)))
-    run = Sampling(
-        kernel(model_and_init.model, requested.acceptance), (observed(release),), int(warmup), watched=_watched
-    )
+    sampler = kernel(model_and_init.model, requested.acceptance, requested.depth)
+    run = Sampling(sampler, (observed(release),), int(warmup), watched=_watched)
 
     def posterior(
         drawn: Draws, statistics: Draws, seconds: float, extend: Callable[..., SharedPosterior]
