@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 
 from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.inference.owner.effects import APART, APART_SCALES, SCALE_WEIGHTS, SCALES
@@ -108,6 +108,8 @@ class SimulatedTask(NamedTuple):
         new_rows: second moment of a new row of the task, by which errors of coefficients are weighted, (d, d).
         least: the least expected squared error, which is that of ``best``.
         alone: expected squared error of the estimate from its own rows alone.
+        apart: log evidence of its rows if the task is unlike all others, and the mean of its effects then, (d,): the same
+            whatever a release says.
     """
 
     X: FloatArray
@@ -118,6 +120,7 @@ class SimulatedTask(NamedTuple):
     new_rows: FloatArray
     least: float
     alone: float
+    apart: tuple[float, FloatArray]
 
     def error(self, estimate: FloatArray) -> float:
         """Return the expected squared error of predictions by an estimate, (d,), less what no coefficient predicts."""
@@ -142,8 +145,10 @@ def simulate(guess: Guess, seed: int) -> list[SimulatedTask]:
         y = X @ beta + np.sqrt(residual) * rng.standard_normal(len(X))
         covariance = np.linalg.inv(X.T @ X / residual + np.diag(1 / guess.spread))
         best = covariance @ (X.T @ y / residual + mu / guess.spread)
-        task = SimulatedTask(X, y, residual, mu, best, new_rows, float(np.sum(new_rows * covariance)), np.nan)
-        tasks.append(task._replace(alone=task.error(_alone(X, y, guess))))
+        unlike = effects_posterior(X, y, (_apart(d),))
+        apart = (unlike.log_evidence + np.log(APART), unlike.mean)
+        task = SimulatedTask(X, y, residual, mu, best, new_rows, float(np.sum(new_rows * covariance)), np.nan, apart)
+        tasks.append(task._replace(alone=task.error(_alone(X, y, guess, apart[1]))))
     return tasks
 
 
@@ -168,10 +173,10 @@ def _rows_of_tasks(guess: Guess, number: int, rng: np.random.Generator) -> Itera
         yield X if guess.rows is None else X[rng.integers(len(X), size=counts[index % number])], new_rows
 
 
-def _alone(X: FloatArray, y: FloatArray, guess: Guess) -> FloatArray:
+def _alone(X: FloatArray, y: FloatArray, guess: Guess, apart: FloatArray) -> FloatArray:
     """Estimate a task's coefficients from its own rows; its intercept is free, as of a task that knows no other."""
     if guess.between is None or len(y) < 2:
-        return effects_posterior(X, y, (_apart(guess.d),)).mean
+        return apart
     columns, level = X[:, : guess.slopes], y.mean()
     centre = columns.mean(axis=0)
     slopes = np.zeros(0)
@@ -248,32 +253,44 @@ def accuracy(guess: Guess, tasks: Sequence[SimulatedTask], layout: EffectsLayout
 
 
 def expected_errors(
-    task: SimulatedTask, guess: Guess, known: Accuracy, rng: np.random.Generator
+    task: SimulatedTask, guess: Guess, known: Accuracy, rng: np.random.Generator, mixed: float | None = None
 ) -> tuple[float, float, float]:
-    """Return expected squared errors of one task: alone, with the release, and with all rows."""
-    d, mu = guess.d, task.mu
-    errors = [task.alone]
-    prior = EffectsPrior()
+    """Return expected squared errors of one task: alone, with the release, and with all rows.
+
+    The last is given as ``mixed`` where it has been computed already, with the same random numbers.
+    """
+    read = _read(task, guess, known.mean, known.log_spread, rng)
+    with_release = task.error(_with_prior(task, read))
+    read = _read(task, guess, known.mean_without_noise, known.log_spread_without_noise, rng)
+    return task.alone, with_release, task.error(_with_prior(task, read)) if mixed is None else mixed
+
+
+def _read(
+    task: SimulatedTask, guess: Guess, covariance: FloatArray, log_sd: FloatArray, rng: np.random.Generator
+) -> EffectsPriors:
+    """Return priors of a task's effects as they may be read from a release of this accuracy."""
+    d, mu, prior = guess.d, task.mu, EffectsPrior()
     lengths = prior.average * ndtri(0.5 + (np.arange(_READINGS) + 0.5) / (2 * _READINGS))  # half-normal
-    trusted = ((known.mean, known.log_spread), (known.mean_without_noise, known.log_spread_without_noise))
-    for covariance, log_sd in trusted:
-        read = mu + np.linalg.cholesky(covariance) @ rng.standard_normal(d)
-        # The length of mu follows the guess as far as mu is known, and the prior as far as it is not.
-        total = float(np.trace(covariance))
-        seen = guess.mean / (guess.mean + total)
-        square = seen * guess.mean + (1 - seen) * lengths**2
-        # The posterior of mu under N(0, square / d I): keep @ read, keep @ covariance.
-        keep = square[:, None, None] / d * np.linalg.inv(covariance + square[:, None, None] / d * np.eye(d))
-        trust = 1 - (log_sd / np.log(prior.spread_factor)) ** 2
-        log_tau = trust * 0.5 * np.log(guess.spread) + (1 - trust) * (np.log(prior.spread) - 0.5 * np.log(d))
-        away = np.concatenate(
-            [np.repeat(rng.standard_normal((_READINGS, 1)), len(mu[alike]), axis=1) for alike in guess.alike], axis=1
-        )
-        # The uncertainty of mu is integrated out in closed form.
-        weight = np.full(_READINGS, np.log((1 - APART) / _READINGS))
-        size = keep @ covariance + np.exp(log_tau + log_sd * away)[:, :, None] ** 2 * np.eye(d)
-        from_release = EffectsPriors(weight, keep @ read, size, SCALES, np.log(SCALE_WEIGHTS))
-        other = _apart(d)._replace(log_weight=np.log([APART]))
-        errors.append(task.error(effects_posterior(task.X, task.y, (from_release, other)).mean))
-    alone, release, mixed = errors
-    return alone, release, mixed
+    read = mu + np.linalg.cholesky(covariance) @ rng.standard_normal(d)
+    # The length of mu follows the guess as far as mu is known, and the prior as far as it is not.
+    total = float(np.trace(covariance))
+    seen = guess.mean / (guess.mean + total)
+    square = seen * guess.mean + (1 - seen) * lengths**2
+    # The posterior of mu under N(0, square / d I): keep @ read, keep @ covariance.
+    keep = square[:, None, None] / d * np.linalg.inv(covariance + square[:, None, None] / d * np.eye(d))
+    trust = 1 - (log_sd / np.log(prior.spread_factor)) ** 2
+    log_tau = trust * 0.5 * np.log(guess.spread) + (1 - trust) * (np.log(prior.spread) - 0.5 * np.log(d))
+    away = np.concatenate(
+        [np.repeat(rng.standard_normal((_READINGS, 1)), len(mu[alike]), axis=1) for alike in guess.alike], axis=1
+    )
+    # The uncertainty of mu is integrated out in closed form.
+    weight = np.full(_READINGS, np.log((1 - APART) / _READINGS))
+    size = keep @ covariance + np.exp(log_tau + log_sd * away)[:, :, None] ** 2 * np.eye(d)
+    return EffectsPriors(weight, keep @ read, size, SCALES, np.log(SCALE_WEIGHTS))
+
+
+def _with_prior(task: SimulatedTask, prior: EffectsPriors) -> FloatArray:
+    """Return the mean of a task's effects, which are of this prior, or else unlike all others."""
+    related, (apart, unlike) = effects_posterior(task.X, task.y, (prior,)), task.apart
+    share = expit(related.log_evidence - apart)
+    return np.asarray(share * related.mean + (1 - share) * unlike)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -375,11 +376,7 @@ def plan_study(
             f"spec: expected a study whose outcome is a number, got {spec.reference.outcome!r}, for which no plan is built"
         )
     table_units = {} if spec.reference is None else _table_units(spec.reference, coefficients, d)
-    if delta is None and (delta := spec.delta) is None and m < _FEW_TASKS:
-        raise ValueError(
-            f"delta: expected one with fewer than {_FEW_TASKS} tasks, where the default 1 / (m log m) is "
-            f"{1 / (m * np.log(m)):.2g} and promises little, got none; .001 is usual"
-        )
+    delta = _delta(spec.delta if delta is None else delta, m)
     between, names = _share("between", between), coefficients if isinstance(coefficients, Sequence) else ()
     between_tasks = min(between, 0.999) if NAME in names else None
     columns = () if example is None else _columns(example, spec.reference, names, d)
@@ -389,9 +386,11 @@ def plan_study(
     row_range = None if rows is None else _range(rows)
     guess = Guess(d, row_range, explained, common, between_tasks, residual_spread, columns)
     simulated = simulate(guess, seed)
+    mixed: dict[bytes, FloatArray] = {}
 
+    @cache  # the study itself is in both lists
     def expected_at(epsilon: float, number: int) -> Expected:
-        return _expected(guess, simulated, _terms(spec, epsilon, delta, number, d), seed)
+        return _expected(guess, simulated, _terms(spec, epsilon, delta, number, d), seed, mixed)
 
     numbers = sorted({max(2, round(m * times)) for times in (0.25, 0.5, 1, 2, 4)})
     with tqdm(total=len(budgets) + len(numbers), desc="plan", leave=False, disable=not progress_bar) as bar:
@@ -405,6 +404,16 @@ def plan_study(
         guess.between, residual_spread, by_epsilon, by_tasks, wanted, reached, task, table_units, target_unit,
         dict(column_units or {}),
     )  # fmt: skip
+
+
+def _delta(delta: float | None, m: int) -> float | None:
+    """Return a delta, or none where its default promises something. Raises ValueError with few tasks and none."""
+    if delta is None and m < _FEW_TASKS:
+        raise ValueError(
+            f"delta: expected one with fewer than {_FEW_TASKS} tasks, where the default 1 / (m log m) is "
+            f"{1 / (m * np.log(m)):.2g} and promises little, got none; .001 is usual"
+        )
+    return delta
 
 
 def _table_units(reference: Reference, coefficients: int | Sequence[Hashable], d: int) -> dict[Hashable, float]:
@@ -471,10 +480,18 @@ def _terms(spec: ReleaseSpec, epsilon: float, delta: float | None, m: int, d: in
     return public.terms(m, names)
 
 
-def _expected(guess: Guess, tasks: Sequence[SimulatedTask], terms: Terms, seed: int) -> Expected:
+def _expected(
+    guess: Guess, tasks: Sequence[SimulatedTask], terms: Terms, seed: int, with_all_rows: dict[bytes, FloatArray]
+) -> Expected:
     law, known = terms.mechanisms[0], _accuracy(guess, tasks, terms)
     rng = np.random.default_rng([seed, 1])
-    errors = np.array([expected_errors(task, guess, known, rng) for task in tasks]).T
+    # Errors with all rows are the same at every eps: they are kept by what they depend on.
+    without_noise = known.mean_without_noise.tobytes() + known.log_spread_without_noise.tobytes()
+    mixed_errors = with_all_rows.get(without_noise, [None] * len(tasks))
+    errors = np.array(
+        [expected_errors(task, guess, known, rng, one) for task, one in zip(tasks, mixed_errors, strict=True)]
+    ).T
+    with_all_rows[without_noise] = errors[2]
     alone, release, mixed = errors.mean(axis=1)
     ratio = release / alone
     error = np.std(errors[1] - ratio * errors[0]) / np.sqrt(len(tasks)) / alone

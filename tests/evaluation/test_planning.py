@@ -7,10 +7,16 @@ import pytest
 
 import mpmtl_prob as mp
 from mpmtl_prob.cli import main
-from mpmtl_prob.evaluation import plan_study
+from mpmtl_prob.evaluation import expected_errors, plan_study
 from mpmtl_prob.evaluation.planning import EPSILONS
 
 QUIET = {"progress_bar": False}
+
+
+@pytest.fixture
+def few_simulated(monkeypatch):
+    """Simulate a hundred tasks: as many as a plan of many coefficients does, and enough for what is not about accuracy."""
+    monkeypatch.setattr(expected_errors, "_MOST", expected_errors._FEWEST)
 
 
 def test_an_example_says_how_columns_go_together():
@@ -43,7 +49,7 @@ def test_an_example_says_how_columns_go_together():
         y = [x @ b + sigma * rng.standard_normal(n) for x, b in zip(X, beta, strict=True)]
         tasks = mp.TaskData.from_lists([x[:, :3] for x in X], y, features=list("abc")).with_intercept()
         release = mp.release(tasks, spec, unsafe_seed=k)
-        shared = mp.inference.shared_effects(release, chains=2, warmup=150, draws=100, seed=k, **QUIET)
+        shared = mp.inference.shared_effects(release, sampler="weighted", draws=200, chains=1, seed=k, **QUIET)
         weights = mp.inference.task_posteriors(tasks, shared).W.T
         for x, b, targets, with_release in zip(X, beta, y, weights, strict=True):
             centre, level = x.mean(axis=0), targets.mean()
@@ -91,7 +97,7 @@ def test_expected_errors_are_those_that_a_release_has():
         y = [x @ w + np.sqrt(1 - explained) * rng.standard_normal(n) for x, w in zip(X, W.T, strict=True)]
         tasks = mp.TaskData.from_lists([centre + scale * x for x in X], [9 + of_target * each for each in y])
         release = mp.release(tasks, spec, unsafe_seed=k)
-        shared = mp.inference.shared_effects(release, chains=2, warmup=150, draws=100, seed=k, **QUIET)
+        shared = mp.inference.shared_effects(release, sampler="weighted", draws=200, chains=1, seed=k, **QUIET)
         own = mp.inference.task_posteriors(tasks, shared)
         common_units = scale[:, None] / of_target
         alone, with_release = own.alone()["mean"].to_numpy().reshape(m, d).T * common_units, own.W * common_units
@@ -107,6 +113,7 @@ def test_expected_errors_are_those_that_a_release_has():
     assert (np.sqrt(np.mean(np.square(of_columns), axis=0)) > 0.1).all()
 
 
+@pytest.mark.usefixtures("few_simulated")
 @pytest.mark.parametrize("m", [5, 5000])
 @pytest.mark.parametrize("d", [1, 8])
 def test_a_tiny_budget_makes_every_study_hear_it_says_nothing(m, d):
@@ -117,6 +124,7 @@ def test_a_tiny_budget_makes_every_study_hear_it_says_nothing(m, d):
     assert "At none of these eps is the release worth it" in str(plan)
 
 
+@pytest.mark.usefixtures("few_simulated")
 def test_unrelated_tasks_never_make_a_release_worth_it():
     """No release is called worth it where tasks have little in common."""
     plan = plan_study(1.0, 30, 5, 200, common=0.0, epsilons=[0.3, 1.0], delta=1e-3, **QUIET)
@@ -147,6 +155,7 @@ def test_an_intercept_that_differs_is_a_coefficient_of_its_own():
     assert plan_study(1.0, 60, 3, rows, between=0.3, epsilons=[1.0], **QUIET).between is None
 
 
+@pytest.mark.usefixtures("few_simulated")
 def test_the_eps_of_a_wanted_standard_error_reaches_it():
     plan = plan_study(1.0, 60, 4, 50, epsilons=[1.0], wanted=0.05, **QUIET)
     at = plan_study(1.0, 60, 4, 50, epsilons=[plan.epsilon_wanted], **QUIET).by_epsilon[0]
@@ -159,6 +168,7 @@ def test_delta_is_asked_for_with_few_tasks():
         plan_study(1.0, 12, 3, 50, **QUIET)
 
 
+@pytest.mark.usefixtures("few_simulated")
 def test_a_column_that_never_varies_is_not_learnt():
     """Nothing is learnt of a column that is constant in an example; standard errors of the others are as without it."""
     rng = np.random.default_rng(0)
@@ -172,12 +182,14 @@ def test_a_column_that_never_varies_is_not_learnt():
     assert np.isclose(errors["a"], errors["b"], rtol=0.2)
 
 
+@pytest.mark.usefixtures("few_simulated")
 def test_the_least_eps_is_the_smallest_that_is_worth_it():
     plan = plan_study(1.0, 60, 2, 20, epsilons=[10.0, 0.3], **QUIET)
     assert [expected.says for expected in plan.by_epsilon] == ["worth it", "worth it"]
     assert plan.least_epsilon == 0.3
 
 
+@pytest.mark.usefixtures("few_simulated")
 def test_an_example_is_refused_if_its_columns_are_others():
     example = mp.TaskData.from_lists([np.ones((4, 2))], None, features=["age", "albumin"])
     with pytest.raises(ValueError, match=r"rows: expected a number or two, such as .* or an example"):
@@ -240,6 +252,7 @@ def test_a_binary_outcome_has_no_plan():
         plan_study(mp.ReleaseSpec(1.0, reference=reference), 60, ["a"], 50, **QUIET)
 
 
+@pytest.mark.usefixtures("few_simulated")
 def test_standard_errors_are_told_in_the_units_of_the_table():
     """4 days for 15 years: .27 of what it is in common units; an intercept is at the centres, in days."""
     reference = mp.Reference({"age": (60, 15), "albumin": (38, 5)}, target=(10, 4))
@@ -258,6 +271,7 @@ def test_standard_errors_are_told_in_the_units_of_the_table():
     )
 
 
+@pytest.mark.usefixtures("few_simulated")
 def test_a_plan_without_a_reference_knows_no_units_of_the_table():
     plan = plan_study(1.0, 40, 3, 50, epsilons=[1.0], **QUIET)
     assert "for one unit of a column" not in str(plan)
@@ -272,6 +286,7 @@ def test_names_that_the_reference_does_not_have_are_refused():
         plan_study(mp.ReleaseSpec(1.0, reference=reference), 40, ["bmi"], 50, epsilons=[1.0], **QUIET)
 
 
+@pytest.mark.usefixtures("few_simulated")
 def test_covariates_of_a_study_are_left_out():
     reference = mp.Reference({"a": (0.0, 1.0)}, covariates={"beds": (0.0, 1.0)})
     spec = mp.ReleaseSpec(1.0, reference=reference, covariates={"x": {"beds": 1.0}, "y": {"beds": 2.0}})
@@ -279,6 +294,7 @@ def test_covariates_of_a_study_are_left_out():
     assert (plans[0].by_epsilon, plans[0].by_tasks) == (plans[1].by_epsilon, plans[1].by_tasks)
 
 
+@pytest.mark.usefixtures("few_simulated")
 def test_a_shell_plans_too(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     picture = tmp_path / "plan.png"
@@ -333,6 +349,7 @@ def test_a_shell_refuses_impossible_numbers_by_the_option_s_name(option, value, 
     )
 
 
+@pytest.mark.usefixtures("few_simulated")
 def test_a_shell_gives_standard_errors_in_the_studys_units(tmp_path, capsys):
     """A shell gives a study's standard errors in the study's own units."""
     mp.datasets.example_study().write(tmp_path / "trial")
