@@ -78,7 +78,7 @@ notebooks: $(READY) ## Run every notebook top to bottom with small settings, two
 
 docs: $(READY) ## The documentation site, in docs/_build/html; a warning is an error. Its examples are run
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
-	$(BIN)/python -m pytest tests/test_docs.py::test_every_example_of_a_page_runs_and_prints_as_shown
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/test_docs.py::test_every_example_of_a_page_runs_and_prints_as_shown
 
 package: $(READY) ## Build wheel and sdist, and import the wheel from an empty environment
 	BIN=$(BIN) tests/package.sh

@@ -29,7 +29,7 @@ def shape(text):
     return re.sub(r"[ -]+", " ", re.sub(r"-?\d[\d.]*", "#", text)).strip()
 
 
-every, sample = mp.evaluation.cross_validate, mp.inference.shared_covariance
+every, sample, mixed = mp.evaluation.cross_validate, mp.inference.shared_covariance, mp.inference.shared_effects
 
 
 def few_candidates(candidates, *more, **options):
@@ -40,6 +40,11 @@ def few_candidates(candidates, *more, **options):
 def short_chains(*arguments, **options):
     """Whatever is shown of a posterior, the sampler that other tests compile shows it too."""
     return sample(*arguments, **(options | {"chains": 2, "warmup": 200, "draws": 50}))
+
+
+def short_chains_of_effects(*arguments, **options):
+    """The same of the posterior of a mixed model."""
+    return mixed(*arguments, **(options | {"draws": 50}))
 
 
 @pytest.mark.evidence  # and by `make docs`
@@ -68,7 +73,11 @@ def test_every_example_of_a_page_runs_and_prints_as_shown(page, printed, capsys,
         text = text.replace("num_features=12", "num_features=3")
         text = text.replace("num_tasks=40, num_features=6, rows=12,", "num_tasks=8, num_features=3, rows=8,")
         monkeypatch.setattr(mp.evaluation, "cross_validate", few_candidates)
+        # a whole fit as long as others on the page
+        whole = "mp.NoiseAware(3.0, reference=reference, "
+        text = text.replace(f"{whole}progress_bar", f"{whole}chains=2, warmup=200, draws=100, progress_bar")
         monkeypatch.setattr(mp.inference, "shared_covariance", short_chains)
+        monkeypatch.setattr(mp.inference, "shared_effects", short_chains_of_effects)
     blocks = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, flags=re.DOTALL)
     assert blocks
     scope, everything = {"__name__": "page"}, ""
