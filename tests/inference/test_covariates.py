@@ -548,7 +548,7 @@ def test_an_owner_depends_on_its_own_rows_and_on_what_is_public(shared):
     np.testing.assert_array_equal(changed.W[:, 3], own.W[:, 3])
 
 
-@pytest.mark.parametrize("outcome", ["binary", "count"])
+@pytest.mark.parametrize("outcome", ["binary", pytest.param("count", marks=pytest.mark.evidence)])
 def test_other_outcomes_have_covariates_by_the_same_route(outcome):
     rng = np.random.default_rng(0)
     predictor = lambda x, z: -0.5 + z * 0.6 + 0.3 * x[:, 0]
