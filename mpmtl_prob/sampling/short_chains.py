@@ -36,15 +36,16 @@ _WARMUP = (12, 16, 10)
 _TRUST = 0.75
 #: Smallest number of transitions of a round; rounds go on until there are enough effective draws.
 _ROUND = 25
-#: Largest number of rounds.
-_ROUNDS = 8
+#: Largest number of rounds, and the number after which there are no more if as many would not be enough.
+_ROUNDS, _ENOUGH_TO_TELL = 12, 3
 #: Lengths of trajectories in the warm-up, a quarter of a circle, and afterwards. Of a normal distribution a quarter makes
 #: independent draws. Widths with long tails need more, for up to twice as many effective draws per gradient.
 _FIRST_LENGTH, _LENGTH = 1.5, 2.5
 #: Relative change of the length from one trajectory to the next.
 _CHANGE = 0.4
-#: Relative change of step sizes from one trajectory to the next.
-_JITTER = 0.2
+#: Range of the factors by which a chain's step size changes from one trajectory to the next. Where the density is narrow in
+#: one place and wide in another, chains leave the narrow place by their small steps.
+_JITTER = (0.5, 1.1)
 #: Share of trajectories to accept.
 _ACCEPTANCE = 0.85
 #: Change of the log step size per unit of acceptance, in the parts of the warm-up.
@@ -112,7 +113,7 @@ def short_chains(
         watched: from sites by name, (chain, draw, ...), to the numbers whose effective draws count.
         shape: (groups, draws) of the returned arrays. The draws of a group are those of its short chains, one after another,
             and evenly spaced transitions of each.
-        wanted: effective draws, of all groups together; chains are drawn on until there are as many, up to 8 rounds.
+        wanted: effective draws, of all groups together; chains are drawn on until there are as many, up to 12 rounds.
         rng: generator of starts and momenta.
         progress_bar: show one, with effective draws.
 
@@ -140,7 +141,8 @@ def short_chains(
             joined = {name: np.stack([each[name] for each in kept], axis=1) for name in kept[0]}
             agreement = _agreement(watched(joined), groups)
             bar.set_postfix_str(f"{agreement.ess:.0f} effective draws, r-hat {agreement.rhat:.3f}")
-            if agreement.bear(wanted):
+            hopeless = number + 1 >= _ENOUGH_TO_TELL and agreement.ess * _ROUNDS < wanted * (number + 1)
+            if hopeless or agreement.bear(wanted):
                 break
     spaced = np.linspace(0, len(kept) - 1, of_chain).round().astype(int)
 
@@ -198,13 +200,13 @@ def _transition(
 
     ``steps`` (C,) are the chains' step sizes, and ``length`` the average length; the number of steps is the same for all.
     """
-    step = steps[:, None] * (1 + _JITTER * rng.uniform(-1, 1))
+    step = steps[:, None] * rng.uniform(*_JITTER, (len(steps), 1))
     length *= 1 + _CHANGE * rng.uniform(-1, 1)
     momentum = rng.standard_normal(state.u.shape)
     before = state.energy + 0.5 * (momentum**2).sum(axis=1)
     end = state
     with np.errstate(all="ignore"):  # trajectories that leave the range of doubles are not accepted
-        for _ in range(min(max(1, round(length / np.median(step))), _MOST_STEPS)):
+        for _ in range(min(max(1, round(length / np.median(steps))), _MOST_STEPS)):
             momentum = momentum - 0.5 * step * (end.gradient - end.u)
             u = np.cos(step) * end.u + np.sin(step) * momentum
             momentum = np.cos(step) * momentum - np.sin(step) * end.u

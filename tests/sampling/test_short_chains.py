@@ -78,7 +78,7 @@ def test_chains_that_stay_where_they_began_are_not_trusted(monkeypatch):
     assert not agreement.bear(1)
 
 
-def test_effective_draws_are_those_of_chains_of_known_autocorrelation():
+def test_effective_draws_follow_from_autocorrelations():
     """Autoregressive chains of coefficient .6 have a quarter of their draws as effective ones: (1 - .6) / (1 + .6)."""
     rng = np.random.default_rng(0)
     chains = np.empty((400, 200))
