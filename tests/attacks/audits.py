@@ -36,7 +36,7 @@ def cases(rng: np.random.Generator, effort: float) -> Iterator[Case]:
     for _ in range(many(12)):
         for law in (wishart(rng), gaussian(rng))[first]:
             yield broken(HALVED, scaled(law, 0.5), law, rng)
-        for law in (laplace(rng), vector_gaussian(rng))[first]:
+        for law in (vector_gaussian(rng), laplace(rng))[first]:
             yield broken(VECTORS, scaled(law, 0.5), law, rng)
         law = shares(rng)
         yield broken(ZERO, with_draw(law, draw_share=lambda self, source: np.zeros((self.num_features,) * 2)), law, rng)
