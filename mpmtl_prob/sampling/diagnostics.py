@@ -147,6 +147,30 @@ def diagnose_weights(khat: float, ess: float, points: int, *, remarks: Sequence[
     return Diagnosis({}, {"weighted points": ess}, 0, points, (), (origin, *remarks), khat=khat)
 
 
+def diagnose_short_chains(
+    ess: float, rhat: float, statistics: Mapping[str, NDArray[Any]], *, remedies: Remedies, remarks: Sequence[str] = ()
+) -> Diagnosis:
+    """Describe draws of short chains that agree.
+
+    Args:
+        ess: least effective number of draws of a number that they were judged by.
+        rhat: largest nested r-hat of such a number.
+        statistics: of the sampler, (chain, draw).
+        remedies: advice, in the words of the function that drew.
+        remarks: sentences to add to the diagnosis.
+    """
+    diverging = statistics["diverging"]
+    advice = _advice({}, [], {}, [], int(np.sum(diverging)), 0, 0, {}, True, remedies)
+    return Diagnosis(
+        {"short chains": rhat},
+        {"short chains": ess},
+        int(np.sum(diverging)),
+        diverging.size,
+        tuple(advice),
+        tuple(remarks),
+    )
+
+
 def khat_advice(khat: NDArray[np.floating], num_draws: int, failing: str, remedy: str) -> tuple[str, ...]:
     """Return advice where the Pareto k of a task's weights is too large; empty where none is.
 

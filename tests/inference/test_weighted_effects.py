@@ -203,8 +203,14 @@ def test_chains_take_over_where_weights_are_poor(sampler, monkeypatch, tmp_path)
     assert diagnosis.khat is None
     assert diagnosis.rhat
     assert f"weighted points would not do: {shared.weights}" in str(diagnosis)
+    assert (shared.agreement is not None) == (sampler == "short chains")
+    if shared.agreement is not None:
+        assert (diagnosis.ess, diagnosis.rhat) == tuple({"short chains": value} for value in shared.agreement)
     shared.save(tmp_path / "shared.nc")
-    assert SharedEffects.load(tmp_path / "shared.nc").sampler == sampler
+    loaded = SharedEffects.load(tmp_path / "shared.nc")
+    assert loaded.sampler == sampler
+    assert loaded.agreement == shared.agreement
+    assert str(loaded.diagnose()) == str(diagnosis)
 
 
 @pytest.mark.evidence

@@ -30,9 +30,16 @@ from mpmtl_prob.inference.public.posterior import Chains, PublicPosterior, check
 from mpmtl_prob.models.effects_release import EffectsPrior
 from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
-from mpmtl_prob.sampling.diagnostics import ESS_PER_CHAIN, Diagnosis, Remedies, diagnose, diagnose_weights
+from mpmtl_prob.sampling.diagnostics import (
+    ESS_PER_CHAIN,
+    Diagnosis,
+    Remedies,
+    diagnose,
+    diagnose_short_chains,
+    diagnose_weights,
+)
 from mpmtl_prob.sampling.extent import WARMUP, Until
-from mpmtl_prob.sampling.short_chains import short_chains
+from mpmtl_prob.sampling.short_chains import Agreement, short_chains
 from mpmtl_prob.sampling.weighted import Weights, fitted, weighted_draws
 
 if TYPE_CHECKING:
@@ -73,12 +80,14 @@ class SharedEffects(PublicPosterior[str]):
         seconds: wall-clock time of the sampling.
         sampler: the sampler of the draws, "nuts", "weighted" or "short chains".
         weights: diagnosis of the weights, where weighted points were requested; otherwise None.
+        agreement: diagnosis of the draws of short chains; otherwise None.
     """
 
     prior: EffectsPrior = field(kw_only=True)
     others: tuple[Release, ...] = field(default=(), kw_only=True)
     sampler: str = field(default="nuts", kw_only=True)
     weights: Weights | None = field(default=None, kw_only=True)
+    agreement: Agreement | None = field(default=None, kw_only=True)
 
     _contents = "posterior of effects"
     _groups = _drawn = ("posterior", "sample_stats", "log_prior", "log_likelihood")
@@ -296,17 +305,20 @@ class SharedEffects(PublicPosterior[str]):
     def diagnose(self) -> Diagnosis:
         """Return r-hat and effective sample sizes, what they mean, and what the release says, in words.
 
-        They refer to average effects, the size of the spread and the accuracy of estimates; of weighted points the weights
-        are judged instead.
+        They refer to average effects, the size of the spread and the accuracy of estimates. Of weighted points the weights
+        are judged instead; short chains are judged by their agreement, all of them together.
         """
         if self.weights is not None and self.sampler == "weighted":
             return diagnose_weights(*self.weights[:3], remarks=[self.says()])
-        posterior = self._tree["posterior"].to_dataset()
-        judged = judged_of({str(name): values.values for name, values in posterior.items()})
         statistics = {str(k): v.values for k, v in self._tree["sample_stats"].to_dataset().items()}
         drew = "NUTS" if self.sampler == "nuts" else "Short chains"
         remarks = [] if self.weights is None else [f"{drew}, as weighted points would not do: {self.weights}."]
-        return diagnose(judged, statistics, remedies=_REMEDIES, remarks=[*remarks, self.says()])
+        remarks.append(self.says())
+        if self.agreement is not None:
+            return diagnose_short_chains(*self.agreement, statistics, remedies=_REMEDIES, remarks=remarks)
+        posterior = self._tree["posterior"].to_dataset()
+        judged = judged_of({str(name): values.values for name, values in posterior.items()})
+        return diagnose(judged, statistics, remedies=_REMEDIES, remarks=remarks)
 
     def says(self) -> str:
         """Say in words how much the release tells about average effects, by intervals relative to those before it."""
@@ -320,9 +332,10 @@ class SharedEffects(PublicPosterior[str]):
         return f"By the prior alone, before the release, intervals of averages were {1 / ratio:.2g} times as wide."
 
     def settings(self) -> dict[str, Any]:
-        """Return the structure, the prior, and the diagnosis of the weights where weighted points were requested."""
+        """Return the structure, the prior, and where weighted points were requested the diagnosis of their weights."""
         weights = {} if self.weights is None else {"sampler": self.sampler, "weights": list(map(float, self.weights))}
-        return {"structure": self.structure, "prior": [float(value) for value in self.prior], **weights}
+        agreement = {} if self.agreement is None else {"agreement": list(self.agreement)}
+        return {"structure": self.structure, "prior": [float(value) for value in self.prior], **weights, **agreement}
 
     @classmethod
     def from_tree(cls, tree: xr.DataTree) -> Self:
@@ -341,8 +354,12 @@ class SharedEffects(PublicPosterior[str]):
         if "weights" in tree.attrs:
             khat, ess, points, far_out = map(float, tree.attrs["weights"])
             weights = Weights(khat, ess, int(points), far_out)
+        agreement = Agreement(*map(float, tree.attrs["agreement"])) if "agreement" in tree.attrs else None
         seconds = float(tree.attrs["seconds"])
-        return cls(release, structure, seconds, drawn, prior=prior, others=others, sampler=sampler, weights=weights)
+        return cls(
+            release, structure, seconds, drawn,
+            prior=prior, others=others, sampler=sampler, weights=weights, agreement=agreement,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         sizes = self._tree.children["posterior"].sizes
@@ -420,20 +437,12 @@ def shared_effects(
     weights = None
 
     def posterior(
-        drawn: Draws,
-        statistics: Draws,
-        seconds: float,
-        extend: Callable[..., SharedEffects] | None,
-        sampler: str = "nuts",
+        drawn: Draws, statistics: Draws, seconds: float, extend: Callable[..., SharedEffects] | None, **drew: Any
     ) -> SharedEffects:
-        import xarray as xr  # imported here because it takes nearly a second, with pandas
-
-        tree = _as_tree(first, drawn, statistics)
-        for number, other in enumerate(others):
-            tree[f"{_OTHER}{number}"] = xr.DataTree(other.to_xarray())
+        tree = _as_tree(first, others, drawn, statistics)
         tree.attrs |= {"seat": SharedEffects.seat, "structure": structure}
         return SharedEffects(
-            first, structure, seconds, tree, extend, prior=checked, others=others, sampler=sampler, weights=weights
+            first, structure, seconds, tree, extend, prior=checked, others=others, weights=weights, **drew
         )
 
     if one_of("sampler", sampler, SAMPLERS) == "weighted":
@@ -447,12 +456,13 @@ def shared_effects(
             drawn, weights = weighted_draws(density, law, shape=shape, wanted=wanted, rng=rng)
             if weights.bear(wanted):
                 statistics = {"lp": drawn.pop("lp")}
-                return posterior(drawn, statistics, time.perf_counter() - begin, None, "weighted")
+                return posterior(drawn, statistics, time.perf_counter() - begin, None, sampler="weighted")
             drawn, statistics, agreement = short_chains(
                 density, law, judged_of, shape=shape, wanted=_MARGIN * wanted, rng=rng, progress_bar=progress_bar
             )
         if agreement.bear(wanted):
-            return posterior(drawn, statistics, time.perf_counter() - begin, None, "short chains")
+            seconds, drew = time.perf_counter() - begin, "short chains"
+            return posterior(drawn, statistics, seconds, None, sampler=drew, agreement=agreement)
     from mpmtl_prob.models.effects import model_of  # imported here, as weighted points may do without NumPyro
     from mpmtl_prob.sampling.nuts import kernel
     from mpmtl_prob.sampling.runs import Sampling
@@ -466,7 +476,7 @@ def _tails(probability: float) -> tuple[float, float]:
     return tail, 1 - tail
 
 
-def _as_tree(release: Release, drawn: Draws, statistics: Draws) -> xr.DataTree:
+def _as_tree(release: Release, others: Sequence[Release], drawn: Draws, statistics: Draws) -> xr.DataTree:
     """Return the groups of :meth:`SharedEffects.to_arviz`, from draws and statistics by name, (chain, draw, ...)."""
     import arviz_base as az  # imported here because it takes nearly a second, with xarray and pandas
     import xarray as xr
@@ -504,4 +514,6 @@ def _as_tree(release: Release, drawn: Draws, statistics: Draws) -> xr.DataTree:
         coords={"effect": names, "effect_other": names, **coords},
     )
     tree["release"] = xr.DataTree(release.to_xarray())
+    for number, other in enumerate(others):
+        tree[f"{_OTHER}{number}"] = xr.DataTree(other.to_xarray())
     return tree
