@@ -206,7 +206,7 @@ def _transition(
     before = state.energy + 0.5 * (momentum**2).sum(axis=1)
     end = state
     with np.errstate(all="ignore"):  # trajectories that leave the range of doubles are not accepted
-        for _ in range(min(max(1, round(length / np.median(steps))), _MOST_STEPS)):
+        for _ in range(min(max(1, round(length / np.median(step))), _MOST_STEPS)):
             momentum = momentum - 0.5 * step * (end.gradient - end.u)
             u = np.cos(step) * end.u + np.sin(step) * momentum
             momentum = np.cos(step) * momentum - np.sin(step) * end.u
