@@ -93,12 +93,12 @@ def _unread() -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
+    gc.set_threshold(50_000, 50, 100)  # importing and tracing keep a million objects alive: collect less often
     import jax
 
     from mpmtl_prob.sampling.extent import raise_on_interrupt
 
     jax.config.update("jax_enable_x64", True)  # before any computation
-    gc.set_threshold(50_000, 50, 100)  # tracing keeps a million objects alive: collect less often
     with nullcontext() if options.command is tasks.fit else raise_on_interrupt():  # an interrupted fit saves its draws
         options.command(options)
 
