@@ -54,7 +54,7 @@ def test_a_wrong_option_is_told_in_one_line(arguments, capsys):
             "--study: expected a file, got '{0}/none.toml', which is not there; ",
         ),
         (
-            "predict --model {0}/none.nc --csv a --out {0}/p",
+            "predict --model {0}/none.nc --csv {0}/a.csv --out {0}/p",
             "--model: expected a file, got '{0}/none.nc', which is not",
         ),
         ("report --release {0}/words.txt --out {0}/p", "--release: '{0}/words.txt' holds no release of mpmtl_prob"),

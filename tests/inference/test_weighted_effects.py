@@ -123,13 +123,13 @@ def test_weighted_points_are_calibrated_where_weights_suffice():
 
     The choice of these releases depends on the releases alone, so that ranks are uniform among them too.
     """
-    posteriors, true = simulated_posteriors(effort(30, 400))
-    assert len(true) > 0.3 * effort(30, 400)
+    posteriors, true = simulated_posteriors(effort(40, 400))
+    assert len(true) > 0.3 * effort(40, 400)
     assert min(uniformity(rank) for rank in ranks_among(posteriors, true).values()) > 1e-3
 
 
 def test_calibration_catches_points_that_lie_too_close_together():
-    posteriors, true = simulated_posteriors(effort(30, 400))
+    posteriors, true = simulated_posteriors(effort(40, 400))
     middle = posteriors["mu"].mean(axis=1, keepdims=True)
     ranks = ranks_among(posteriors | {"mu": middle + 0.3 * (posteriors["mu"] - middle)}, true)
     assert uniformity(ranks["mu"]) < 1e-3
