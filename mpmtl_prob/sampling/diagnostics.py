@@ -160,15 +160,9 @@ def diagnose_short_chains(
         remarks: sentences to add to the diagnosis.
     """
     diverging = statistics["diverging"]
-    advice = _advice({}, [], {}, [], int(np.sum(diverging)), 0, 0, {}, True, remedies)
-    return Diagnosis(
-        {"short chains": rhat},
-        {"short chains": ess},
-        int(np.sum(diverging)),
-        diverging.size,
-        tuple(advice),
-        tuple(remarks),
-    )
+    divergences = int(np.sum(diverging))
+    advice = tuple(_advice({}, [], {}, [], divergences, 0, 0, {}, True, remedies))
+    return Diagnosis({"short chains": rhat}, {"short chains": ess}, divergences, diverging.size, advice, tuple(remarks))
 
 
 def khat_advice(khat: NDArray[np.floating], num_draws: int, failing: str, remedy: str) -> tuple[str, ...]:

@@ -461,8 +461,8 @@ def shared_effects(
                 density, law, judged_of, shape=shape, wanted=_MARGIN * wanted, rng=rng, progress_bar=progress_bar
             )
         if agreement.bear(wanted):
-            seconds, drew = time.perf_counter() - begin, "short chains"
-            return posterior(drawn, statistics, seconds, None, sampler=drew, agreement=agreement)
+            drew = {"sampler": "short chains", "agreement": agreement}
+            return posterior(drawn, statistics, time.perf_counter() - begin, None, **drew)
     from mpmtl_prob.models.effects import model_of  # imported here, as weighted points may do without NumPyro
     from mpmtl_prob.sampling.nuts import kernel
     from mpmtl_prob.sampling.runs import Sampling
