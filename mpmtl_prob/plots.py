@@ -19,25 +19,22 @@ from mpmtl_prob._util.figures import forest as forest_of
 from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.matching import match_positions
-from mpmtl_prob.data.prediction import Prediction
+from mpmtl_prob.data.prediction import Prediction, check_rows
 from mpmtl_prob.data.tasks import TaskData
-from mpmtl_prob.evaluation import metrics
-from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL, Comparison
-from mpmtl_prob.inference import (
-    OwnerEffects,
-    OwnerPosteriors,
-    Posterior,
-    SharedEffects,
-    SharedPosterior,
-    Subspace,
-)
-from mpmtl_prob.inference.public.effects import PER_OWN_SD
-from mpmtl_prob.inference.subspace import random_angles
+from mpmtl_prob.inference.owner.effects import OwnerEffects
+from mpmtl_prob.inference.public.effects import PER_OWN_SD, SharedEffects
+from mpmtl_prob.inference.subspace import Subspace, random_angles
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
     from matplotlib.axes import Axes
+
+    from mpmtl_prob.evaluation.comparison import Comparison
+    from mpmtl_prob.inference import OwnerPosteriors, Posterior, SharedPosterior
+
+    type Weights = Posterior | OwnerPosteriors
+    type Shown = SharedPosterior | SharedEffects | OwnerPosteriors | OwnerEffects | Posterior
 
 __all__ = [
     "angles",
@@ -53,9 +50,6 @@ __all__ = [
     "spectrum",
     "weights",
 ]
-
-Weights = Posterior | OwnerPosteriors
-Shown = SharedPosterior | SharedEffects | OwnerPosteriors | OwnerEffects | Posterior
 
 _BLUE, _ORANGE = "#2b6cb0", "#dd6b20"
 #: Places a legend next to the Axes, where it covers no data.
@@ -429,7 +423,7 @@ def coverage(predictions: Mapping[str, Prediction], test: TaskData, *, ax: Axes 
     nominal = np.linspace(0.05, 0.95, 19)
     ax.plot([0, 1], [0, 1], ":", color=GREY, lw=1.2, label="calibrated")
     for name, prediction in predictions.items():
-        metrics.check_rows(prediction, test)
+        check_rows(prediction, test)
         y = test.targets
         inside = [np.mean((low <= y) & (y <= high)) for low, high in prediction.intervals_of_rows(nominal.tolist())]
         ax.plot(nominal, inside, "o-", ms=3, label=name)
@@ -463,7 +457,7 @@ def reliability(
     ax = axes_of(ax, figsize=(4.8, 4.4))
     ax.plot([0, 1], [0, 1], ":", color=GREY, lw=1.2, label="calibrated")
     for name, prediction in predictions.items():
-        metrics.check_rows(prediction, test)
+        check_rows(prediction, test)
         probability = prediction.means if prediction.quantity == "probability" else expit(prediction.means)
         groups = np.array_split(np.argsort(probability, kind="stable"), min(bins, len(probability)))
         x, share = np.array([(probability[rows].mean(), np.mean(target[rows] == 1)) for rows in groups]).T
@@ -513,6 +507,8 @@ def error_against_epsilon(
         metric: "nmse" or "nmse_within".
         ax: Axes to draw on.
     """
+    from mpmtl_prob.evaluation.comparison import ALONE, NON_PRIVATE, STL
+
     ax = axes_of(ax, figsize=(8.4, 4.0))
     levels = {STL: ("--", GREY), ALONE: (":", GREY), NON_PRIVATE: ("-", GREY)}
     for name, (style, color) in levels.items():
@@ -538,6 +534,8 @@ def error_against_epsilon(
 
 def _weights(posterior: Weights) -> Any:
     """Return draws of W, (chain, draw, d, m)."""
+    from mpmtl_prob.inference import Posterior
+
     if isinstance(posterior, Posterior):
         return posterior.draws["W"]
     return posterior.to_arviz(pointwise=False)["posterior"].dataset["W"].values
@@ -545,5 +543,7 @@ def _weights(posterior: Weights) -> Any:
 
 def _called(posterior: Weights) -> list[list[str]]:
     """Return the names of the tasks and of the features, as text."""
+    from mpmtl_prob.inference import Posterior
+
     known = posterior.tasks if isinstance(posterior, Posterior) else posterior
     return [list(map(label_text, names)) for names in (known.tasks, known.features)]

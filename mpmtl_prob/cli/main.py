@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
+from mpmtl_prob._util.jax_later import once_jax_is_imported
 from mpmtl_prob.cli import adapt, audit, bounds, demonstration, desk, federated, ledger, plan, report, reproduce, tasks
 
 _EXAMPLES = """\
@@ -92,13 +93,17 @@ def _unread() -> int:
     return 141
 
 
-def _run(options: argparse.Namespace) -> None:
-    gc.set_threshold(50_000, 50, 100)  # importing and tracing keep a million objects alive: collect less often
+def _in_doubles() -> None:
     import jax
 
+    jax.config.update("jax_enable_x64", True)
+
+
+def _run(options: argparse.Namespace) -> None:
+    gc.set_threshold(50_000, 50, 100)  # importing and tracing keep a million objects alive: collect less often
+    once_jax_is_imported(_in_doubles)
     from mpmtl_prob.sampling.extent import raise_on_interrupt
 
-    jax.config.update("jax_enable_x64", True)  # before any computation
     with nullcontext() if options.command is tasks.fit else raise_on_interrupt():  # an interrupted fit saves its draws
         options.command(options)
 

@@ -7,7 +7,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -141,6 +140,8 @@ def padded(flat: Any, offsets: Any, longest: int, fill: float = 0) -> Any:
     if flat.shape[0] == m * longest:
         return flat.reshape(shape)
     if not isinstance(flat, np.ndarray) or not isinstance(offsets, np.ndarray):
+        import jax.numpy as jnp
+
         place = offsets[:-1, None] + jnp.arange(longest)
         real = (place < offsets[1:, None]).reshape(m, longest, *(1,) * (flat.ndim - 1))
         return jnp.where(real, jnp.asarray(flat)[jnp.minimum(place, flat.shape[0] - 1)], fill)
@@ -152,8 +153,8 @@ def padded(flat: Any, offsets: Any, longest: int, fill: float = 0) -> Any:
 
 def real_rows(offsets: Any, longest: int) -> Any:
     """Return True where padded arrays (m, longest) hold a row."""
-    counts = offsets[1:] - offsets[:-1]
-    return (np if isinstance(offsets, np.ndarray) else jnp).arange(longest) < counts[:, None]
+    counts = (offsets[1:] - offsets[:-1])[:, None]
+    return counts > np.arange(longest)
 
 
 def some_rows(mask: NDArray[np.bool_], offsets: Counts) -> Any:

@@ -386,6 +386,15 @@ def linear(W: FloatArray, data: TaskData) -> FloatArray:
     return values
 
 
+def check_rows(prediction: Prediction, test: TaskData) -> None:
+    """Raise ValueError unless ``prediction`` belongs to the rows of ``test``."""
+    if not isinstance(prediction, Prediction):
+        raise ValueError(f"prediction: expected a Prediction, as of a fit's predict(), got {type(prediction).__name__}")
+    test.check_targets("test", plain=False)
+    if tuple(prediction.tasks) != tuple(test.tasks) or not np.array_equal(prediction.offsets, test.offsets):
+        raise ValueError("prediction and test: expected predictions of the rows of test, got rows of other tasks")
+
+
 def check_weights(W: NDArray[Any], data: TaskData) -> None:
     """Raise ValueError unless W is (d, m) with the numbers of features d and tasks m of the data."""
     if W.shape != (data.num_features, data.num_tasks):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -327,6 +325,8 @@ class TaskData:
         """Index of every row's task, (N,)."""
         if isinstance(self.offsets, np.ndarray):
             return np.repeat(np.arange(self.num_tasks), self.row_counts)
+        import jax.numpy as jnp
+
         return jnp.searchsorted(self.offsets, jnp.arange(len(self.targets)), side="right") - 1
 
     @property
@@ -550,8 +550,11 @@ class TaskData:
         return parts_of(self.rows, self.targets, self.offsets, self.exposure, self.weights)
 
     def __repr__(self) -> str:  # shows no rows, as notebooks print their last value
-        if not isinstance(self.offsets, np.ndarray | jax.Array) or isinstance(self.offsets, jax.core.Tracer):
-            return "TaskData(...)"
+        if not isinstance(self.offsets, np.ndarray):  # JAX's traced arrays and placeholders have no values
+            import jax
+
+            if not isinstance(self.offsets, jax.Array) or isinstance(self.offsets, jax.core.Tracer):
+                return "TaskData(...)"
         n = np.asarray(self.row_counts)
         return (
             f"TaskData({self.num_tasks} tasks, {self.num_features} features, {self.num_rows} rows, "
@@ -574,27 +577,8 @@ class TaskData:
 
 _NAMES = tuple(field.name for field in fields(TaskData))
 _OF_ROWS = ("rows", "targets", "subjects", "exposure", "weights")
-_LEAVES = ("rows", "targets", "offsets", "subjects", "exposure", "weights")
-_SETTINGS = tuple(name for name in _NAMES if name not in _LEAVES)
 
 
 def _longest(offsets: Any) -> int:
     """Return the number of rows of the longest task."""
     return int(np.diff(offsets).max(initial=0))
-
-
-def _leaves(tasks: TaskData) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, Any], ...], tuple[Any, ...]]:
-    """Return the arrays with their names, and as static data everything else, with the size of the longest task."""
-    keyed = tuple((jax.tree_util.GetAttrKey(name), getattr(tasks, name)) for name in _LEAVES)
-    return keyed, (tasks.longest, *(getattr(tasks, name) for name in _SETTINGS))
-
-
-def _of_leaves(settings: tuple[Any, ...], leaves: Iterable[Any]) -> TaskData:
-    tasks = object.__new__(TaskData)
-    names = (*_LEAVES, "longest", *_SETTINGS)
-    for name, value in zip(names, (*leaves, *settings), strict=True):
-        object.__setattr__(tasks, name, value)
-    return tasks
-
-
-jax.tree_util.register_pytree_with_keys(TaskData, _leaves, _of_leaves)

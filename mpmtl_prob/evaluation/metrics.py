@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpmtl_prob.data.outcomes import impossible
-from mpmtl_prob.data.prediction import Prediction
+from mpmtl_prob.data.prediction import Prediction, check_rows
 from mpmtl_prob.data.tasks import TaskData
 
 
@@ -115,12 +115,3 @@ def _check_numbers(prediction: Prediction, test: TaskData) -> None:
     check_rows(prediction, test)
     if prediction.quantity == "probability":
         raise ValueError("prediction: expected predicted targets, got probabilities; score them by auc or log_score")
-
-
-def check_rows(prediction: Prediction, test: TaskData) -> None:
-    """Raise ValueError unless ``prediction`` belongs to the rows of ``test``."""
-    if not isinstance(prediction, Prediction):
-        raise ValueError(f"prediction: expected a Prediction, as of a fit's predict(), got {type(prediction).__name__}")
-    test.check_targets("test", plain=False)
-    if tuple(prediction.tasks) != tuple(test.tasks) or not np.array_equal(prediction.offsets, test.offsets):
-        raise ValueError("prediction and test: expected predictions of the rows of test, got rows of other tasks")

@@ -42,13 +42,15 @@ class CompiledDensity:
         shapes = tuple((name, np.shape(value)) for name, value in start.items())
         self.start = np.concatenate([np.ravel(value) for value in start.values()]).astype(np.float64)
         self._compiled = _program(model, shapes, tuple(keep))
-        self._args = jax.device_put(args)
+        with jax.enable_x64(True):
+            self._args = jax.device_put(args)
 
     def __call__(self, points: FloatArray, *, gradient: bool = True) -> tuple[FloatArray, FloatArray, Draws]:
         """Return energies (N,), gradients (N, n), requested or not, and sites at points (N, n)."""
         batches = [points[i : i + _BATCH] for i in range(0, len(points), _BATCH)]
-        first = self._of_batch(batches[0])  # compiles, once for all threads
-        others = map_in_threads(self._of_batch, batches[1:]) if len(batches) > 1 else []
+        with jax.enable_x64(True):
+            first = self._of_batch(batches[0])  # compiles, once for all threads
+            others = map_in_threads(self._of_batch, batches[1:]) if len(batches) > 1 else []
         out: tuple[FloatArray, FloatArray, Draws]
         out = jax.tree.map(lambda *parts: np.concatenate(parts), first, *others)
         return out

@@ -127,9 +127,8 @@ def weighted_draws(
     log_ratio = np.empty(0)
     far = np.empty(0)
     values: list[Draws] = []
-    points = _spread(len(law.mean), rng)
     while len(log_ratio) < _MOST:
-        u = _of_both_widths(points(max(_GLANCE, len(log_ratio))))
+        u = _of_both_widths(max(_GLANCE, len(log_ratio)), len(law.mean), rng)
         ratio, of_points = _weighed(density, law, u)
         log_ratio = np.concatenate([log_ratio, ratio])
         far = np.concatenate([far, (np.abs(u) > _FAR).mean(axis=1)])
@@ -139,9 +138,7 @@ def weighted_draws(
         enough = diagnosis.points >= _FEWEST and diagnosis.bear(wanted)
         if enough or diagnosis.ess < wanted * diagnosis.points / _MOST:
             break
-    # the points are shuffled first, because equally spaced members of a Sobol sequence form a pattern
-    order = rng.permutation(len(weight))
-    index = rng.permutation(order[systematic(weight[order], shape[0] * shape[1], rng.random())])
+    index = rng.permutation(systematic(weight, shape[0] * shape[1], rng.random()))
     joined = {name: np.concatenate([part[name] for part in values])[index] for name in values[0]}
     return {name: drawn.reshape(*shape, *drawn.shape[1:]) for name, drawn in joined.items()}, diagnosis
 
@@ -157,18 +154,17 @@ def fitted(density: Callable[[FloatArray], Any], start: FloatArray, rng: np.rand
     """
     n = len(start)
     law = Normal(np.array(start), np.eye(n) * _FIRST)
-    points = _spread(n, rng)
     number = _LEAST
     while number < _POINTS_PER_NUMBER * n:
         number *= 2
     widening = 1.0
     for _ in range(_STEPS):
-        law, length, factor = _step(density, law, points(number), _SHARE, widening)
+        law, length, factor = _step(density, law, _spread(number, n, rng), _SHARE, widening)
         if length < _CONVERGED and max(factor, 1 / factor) < _SAME:
             break
         if length > _LONG or factor > _NARROWER:
             widening = _SHARE
-    return _step(density, law, points(_LAST_STEP * number), 1.0, 1.0)[0]
+    return _step(density, law, _spread(_LAST_STEP * number, n, rng), 1.0, 1.0)[0]
 
 
 def _step(
@@ -207,12 +203,9 @@ def _step(
     return Normal(mean, law.root @ (axes / np.sqrt(curvature))), length, float(most)
 
 
-def _of_both_widths(u: FloatArray) -> FloatArray:
-    """Multiply the second half of points (N, n) of N(0, I) by the larger of the two widths.
-
-    Both halves of a Sobol sequence are evenly spread. Every second point of it is not: those points lie on one side.
-    """
-    return u * np.repeat(_widths(u.shape[1]), len(u) // 2)[:, None]
+def _of_both_widths(number: int, n: int, rng: np.random.Generator) -> FloatArray:
+    """Return evenly spread points of N(0, I), (N, n), with the second half multiplied by the larger of the two widths."""
+    return np.concatenate([width * _spread(number // 2, n, rng) for width in _widths(n)])
 
 
 def _widths(n: int) -> FloatArray:
@@ -246,14 +239,8 @@ def _judged(log_ratio: FloatArray, far: FloatArray) -> tuple[FloatArray, Weights
     return weight, Weights(float(khat), float(1 / (weight**2).sum()), len(weight), far_out)
 
 
-def _spread(n: int, rng: np.random.Generator) -> Callable[[int], FloatArray]:
-    """Return a function of N that returns the next N of evenly spread points of N(0, I), (N, n)."""
-    from scipy.stats import qmc  # imported here because it takes half a second
-
-    sequence = qmc.Sobol(n, rng=rng)
-
-    def points(number: int) -> FloatArray:
-        out: FloatArray = ndtri(np.clip(sequence.random(number), 1e-10, 1 - 1e-10))
-        return out
-
-    return points
+def _spread(number: int, n: int, rng: np.random.Generator) -> FloatArray:
+    """Return evenly spread points of N(0, I), (N, n): one in every N-th of each coordinate (a Latin hypercube)."""
+    places = rng.permuted(np.tile(np.arange(number), (n, 1)), axis=1).T
+    out: FloatArray = ndtri(np.clip((places + rng.random((number, n))) / number, 1e-10, 1 - 1e-10))
+    return out

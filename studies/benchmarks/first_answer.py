@@ -85,14 +85,23 @@ def measure(folder: Path, more: list[str]) -> dict[str, float]:
         def flush(self) -> None:
             pass
 
-    import jax.monitoring
-
     def listen(event: str, duration_secs: float, **_: Any) -> None:
         if event in _EVENTS:
             measured[_EVENTS[event]] += duration_secs
 
-    jax.monitoring.register_event_duration_secs_listener(listen)
+    def register() -> None:
+        import jax.monitoring
+
+        jax.monitoring.register_event_duration_secs_listener(listen)
+
     from mpmtl_prob.cli import main
+
+    try:  # the command imports JAX where it needs it
+        from mpmtl_prob._util.jax_later import once_jax_is_imported
+    except ImportError:  # in earlier versions always
+        register()
+    else:
+        once_jax_is_imported(register)
 
     out, sys.stdout = sys.stdout, Printed()
     status = main([

@@ -10,6 +10,7 @@ from mpmtl_prob.inference.public.effects_draws import STORED, start_of
 from mpmtl_prob.models import effects_density
 from mpmtl_prob.models.effects import Accuracy, log_likelihood, model_of
 from mpmtl_prob.models.effects_density import EffectsDensity, Law, log_likelihoods
+from mpmtl_prob.models.effects_release import points_of
 from mpmtl_prob.sampling.compiled_density import CompiledDensity
 
 PRIOR = EffectsPrior(spread=0.4, spread_factor=3.0, correlation=0.4, determined=0.6, errors=0.7)
@@ -91,3 +92,32 @@ def test_a_matrix_without_a_root_spoils_no_other():
     roots = effects_density._cholesky(matrices)
     assert np.array_equal(roots[[0, 2]], [np.eye(2), 2 * np.eye(2)])
     assert np.isnan(roots[1]).all()
+
+
+def _clipped(points, mean, root):
+    """Average of clipped vectors and of their products, over points (K, d) of a standard normal distribution."""
+    vectors = np.column_stack([mean + points @ root.T, np.ones(len(points))])
+    vectors /= np.maximum(1.0, np.linalg.norm(vectors, axis=1) / 1.5)[:, None]
+    return vectors.T @ vectors / len(vectors)
+
+
+@pytest.mark.parametrize(("d", "most"), [(1, 0.4), (2, 0.7), (3, 0.7), (4, 0.8), (12, 1.1)])
+def test_points_average_better_than_random_ones(d, most):
+    """The error over that of as many random points with exactly the same mean and covariance, over several laws."""
+    ours = points_of(d)
+    np.testing.assert_allclose(ours.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(ours.T @ ours / len(ours), np.eye(d), atol=1e-12)
+    rng = np.random.default_rng(d)
+    many = rng.standard_normal((200_000, d))
+    many = np.concatenate([many, -many])
+    errors = []
+    for _ in range(30):
+        root = np.linalg.cholesky(np.atleast_2d(np.cov(rng.standard_normal((d, d + 2)))))
+        mean = rng.standard_normal(d) * rng.choice([0.1, 0.5, 1.0])
+        half = rng.standard_normal((len(ours) // 2, d))
+        half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / len(half))).T
+        exact = _clipped(many, mean, root)
+        both = (ours, np.concatenate([half, -half]))
+        errors.append([np.sum((_clipped(points, mean, root) - exact) ** 2) for points in both])
+    mine, random = np.sqrt(np.mean(errors, axis=0))
+    assert mine < most * random

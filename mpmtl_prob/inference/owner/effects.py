@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Self
 
-import jax
 import numpy as np
 
 from mpmtl_prob._util.arrays import Draws, FloatArray
@@ -511,6 +510,8 @@ def _log_likelihoods(release: EffectsRelease, law: Law, slopes: FloatArray | Non
     """Return the log likelihoods of draws of mu, Omega and accuracy, and of slopes (S, d, q) where there are any, (S,)."""
     if slopes is None and len(np.asarray(release.sigma)) > FEW_NUMBERS:
         return log_likelihoods(release, law)
+    import jax
+
     from mpmtl_prob.models.effects import compiled_log_likelihoods
 
     with jax.enable_x64(True):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-import jax
 import numpy as np
 
 from mpmtl_prob._util.arrays import Draws, FloatArray
@@ -450,16 +449,15 @@ def shared_effects(
             raise ValueError("until: expected none with sampler='weighted', which knows when it has enough, got one")
         wanted = ESS_PER_CHAIN * int(chains)
         shape, rng = (int(chains), most), np.random.default_rng(seed)
-        with jax.enable_x64(True):
-            density = density_of(structure, args, start)
-            law = fitted(density, density.start, rng)
-            drawn, weights = weighted_draws(density, law, shape=shape, wanted=wanted, rng=rng)
-            if weights.bear(wanted):
-                statistics = {"lp": drawn.pop("lp")}
-                return posterior(drawn, statistics, time.perf_counter() - begin, None, sampler="weighted")
-            drawn, statistics, agreement = short_chains(
-                density, law, judged_of, shape=shape, wanted=_MARGIN * wanted, rng=rng, progress_bar=progress_bar
-            )
+        density = density_of(structure, args, start)
+        law = fitted(density, density.start, rng)
+        drawn, weights = weighted_draws(density, law, shape=shape, wanted=wanted, rng=rng)
+        if weights.bear(wanted):
+            statistics = {"lp": drawn.pop("lp")}
+            return posterior(drawn, statistics, time.perf_counter() - begin, None, sampler="weighted")
+        drawn, statistics, agreement = short_chains(
+            density, law, judged_of, shape=shape, wanted=_MARGIN * wanted, rng=rng, progress_bar=progress_bar
+        )
         if agreement.bear(wanted):
             drew = {"sampler": "short chains", "agreement": agreement}
             return posterior(drawn, statistics, time.perf_counter() - begin, None, **drew)

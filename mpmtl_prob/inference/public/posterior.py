@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import jax
 from numpy.typing import ArrayLike
 
 from mpmtl_prob._util.arrays import Draws, FloatArray
@@ -223,6 +222,8 @@ class Chains[P]:
         return self.posterior(drawn, statistics, seconds, extend)
 
     def _precision(self) -> AbstractContextManager[Any]:
+        import jax
+
         return jax.enable_x64(self.double or bool(jax.config.jax_enable_x64))
 
 

@@ -22,7 +22,7 @@ from mpmtl_prob._util.protocols import derives
 from mpmtl_prob.privacy.accounting.convolution import Bracket, Losses, LossSum
 from mpmtl_prob.privacy.mechanisms.closed_forms import delta_pure
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
-from mpmtl_prob.privacy.mechanisms.pld import cells, directions
+from mpmtl_prob.privacy.mechanisms.pld import LossDistribution
 from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile, smallest_epsilon
 from mpmtl_prob.privacy.units import Adjacency
 
@@ -161,14 +161,14 @@ def _compose(
     step = max(law.loss_spread for law in counted) / num_cells
     if not 0 < step < np.inf:
         raise ArithmeticError
-    rounds = []
-    for law, times in counted.items():
-        there, absent = directions(law.loss_distribution(adjacency, interval=step, pessimistic=pessimistic))
-        rounds.append((there, absent, times))
-    remove = LossSum([Losses(*cells(there), times) for there, _, times in rounds], step)
-    if all(there is absent for there, absent, _ in rounds):  # the loss has the same law in both directions
+    rounds = [
+        (LossDistribution.of(law.loss_distribution(adjacency, interval=step, pessimistic=pessimistic)), times)
+        for law, times in counted.items()
+    ]
+    remove = LossSum([Losses(*one.remove, times) for one, times in rounds], step)
+    if all(one.remove is one.add for one, _ in rounds):  # the loss has the same law in both directions
         return remove, remove
-    return remove, LossSum([Losses(*cells(absent), times) for _, absent, times in rounds], step)
+    return remove, LossSum([Losses(*one.add, times) for one, times in rounds], step)
 
 
 @contextmanager

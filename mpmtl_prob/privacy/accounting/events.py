@@ -37,7 +37,7 @@ def dp_event(mechanisms: Sequence[Mechanism], adjacency: str, epsilon: float, de
             raise ValueError(
                 f"mechanisms: expected Gaussian noise, of which dp-accounting has an event, got {others}, and the installed "
                 "dp-accounting has no event for (eps, delta). Compose privacy losses instead, which is tighter: every "
-                "mechanism has loss_distribution(adjacency), a PrivacyLossDistribution of dp-accounting"
+                "mechanism has loss_distribution(adjacency).to_dp_accounting(), a PrivacyLossDistribution"
             )
         return kind(epsilon, delta)
     rounds = [

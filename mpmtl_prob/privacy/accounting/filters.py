@@ -46,7 +46,7 @@ from scipy.special import xlog1py
 
 from mpmtl_prob.privacy.accounting.composition import ROUND_OFF
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism
-from mpmtl_prob.privacy.mechanisms.pld import directions, masses
+from mpmtl_prob.privacy.mechanisms.pld import LossDistribution
 
 #: Share of the declared delta for losses above the cuts.
 _ABOVE = 0.2
@@ -103,8 +103,9 @@ def _price(mechanism: Mechanism, epsilon: float, delta: float, adjacency: str) -
     """
     order, budget = _fixed(epsilon, delta)
     prices = []
-    for pmf in directions(mechanism.loss_distribution(adjacency)):
-        losses, probabilities = masses(pmf)
+    distribution = LossDistribution.of(mechanism.loss_distribution(adjacency))
+    for direction in (distribution.remove, distribution.add):
+        losses, probabilities = direction.masses(distribution.interval)
         loss = losses[:-1]
         mass = np.maximum(probabilities[:-1], 1e-300)  # a Fourier transform may leave cells below 0
         above = probabilities[-1] + ROUND_OFF + np.append(np.cumsum(mass[:0:-1])[::-1], 0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from flint import arb
@@ -14,6 +13,7 @@ from mpmtl_prob._util.checks import normalise_fields, positive, whole
 from mpmtl_prob.privacy.mechanisms.exact import Draws, Source, rounded, symmetric
 from mpmtl_prob.privacy.mechanisms.loss_distributions import gaussian_loss
 from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, register
+from mpmtl_prob.privacy.mechanisms.pld import LossDistribution
 from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.privacy.units import Adjacency
 
@@ -97,7 +97,9 @@ class Gaussian(MatrixMechanism):
         """The width of the privacy loss, which sets the grid of composition."""
         return 10 * self.mu("zero_out")
 
-    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+    def loss_distribution(
+        self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True
+    ) -> LossDistribution:
         """Return the privacy loss of one draw; see :meth:`Mechanism.loss_distribution`."""
         return gaussian_loss(self.mu(adjacency), self._interval(interval), pessimistic)
 

@@ -15,12 +15,10 @@ as for noise that hides nearly everything, log(p / q) is taken to be at the unfa
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.special import betainc, betaln, gammainc, gammaincc, gammainccinv, gammaincinv, ndtr, xlogy
 
-from mpmtl_prob.privacy.mechanisms.pld import cells, directions, on_grid
+from mpmtl_prob.privacy.mechanisms.pld import LossDistribution, on_grid
 
 _NODES = 200  # nodes of the quadrature over angles; 100 already agree to twelve digits
 _LARGEST_LOSS = 400.0  # larger losses count as infinite, as e^{-400} is negligible
@@ -30,7 +28,7 @@ _TAIL = 1e-12  # relative error of a tail probability: four times that of SciPy'
 _FAR = 12.0  # standard deviations; a normal number lies beyond with a probability of 2e-33
 
 
-def gamma_loss(shape: float, theta: float, interval: float, pessimistic: bool = True) -> Any:
+def gamma_loss(shape: float, theta: float, interval: float, pessimistic: bool = True) -> LossDistribution:
     """Compute the privacy-loss distribution of Gamma(k, theta) noise on a number in [0, 1], in both directions.
 
     Args:
@@ -38,9 +36,6 @@ def gamma_loss(shape: float, theta: float, interval: float, pessimistic: bool = 
         theta: scale of the noise, in units of K^2.
         interval: grid spacing of the loss.
         pessimistic: round so that delta(eps) is never too small; otherwise so that it is never too large.
-
-    Returns:
-        A ``dp_accounting.pld.privacy_loss_distribution.PrivacyLossDistribution``.
     """
     certain = gammainc(shape, 1 / theta)  # P(X <= 1), where the task was certainly absent
     index = _grid(-1 / theta, _top(shape, theta, certain), interval)
@@ -60,7 +55,7 @@ def gamma_loss(shape: float, theta: float, interval: float, pessimistic: bool = 
     return _distribution(index, Q, P, certain, interval, False)
 
 
-def replaced(zeroed: Any) -> Any:
+def replaced(zeroed: LossDistribution) -> LossDistribution:
     """Compute the privacy-loss distribution of a replacement: the sum of the losses of a removal and an addition.
 
     The removal and the addition have independent noise. The pair (K^2 + G, G') against (G, K^2 + G') dominates a replacement
@@ -69,59 +64,47 @@ def replaced(zeroed: Any) -> Any:
     Args:
         zeroed: the distribution for a zeroed task, in both directions.
     """
-    from dp_accounting.pld import privacy_loss_distribution
-
-    remove, add = directions(zeroed)
-    (first, there, lost), (start, absent, never) = cells(remove), cells(add)
+    (first, there, lost), (start, absent, never) = zeroed.remove, zeroed.add
     together, hidden = _convolved(there, absent)
-    infinite = lost + never - lost * never + hidden * add._pessimistic_estimate
-    return privacy_loss_distribution.PrivacyLossDistribution(
-        on_grid(first + start, together, min(infinite, 1.0), add._discretization, add._pessimistic_estimate)
-    )
+    infinite = lost + never - lost * never + hidden * zeroed.pessimistic
+    loss = on_grid(first + start, together, min(infinite, 1.0))
+    return zeroed._replace(remove=loss, add=loss)
 
 
-def two_point_loss(loss: float, infinity_mass: float, interval: float, pessimistic: bool = True) -> Any:
+def two_point_loss(loss: float, infinity_mass: float, interval: float, pessimistic: bool = True) -> LossDistribution:
     """Compute the privacy-loss distribution of the papers' noise: infinite or -loss for "add", always loss for "remove"."""
     rounded = np.ceil if pessimistic else np.floor
-    from dp_accounting.pld import privacy_loss_distribution
-
-    return privacy_loss_distribution.PrivacyLossDistribution.create_from_rounded_probability(
-        {int(rounded(loss / interval)): 1.0},
-        0.0,
-        interval,
-        pessimistic,
-        {int(rounded(-loss / interval)): 1 - infinity_mass},
-        infinity_mass,
-        symmetric=False,
-    )
+    remove = on_grid(rounded(loss / interval), np.ones(1), 0.0)
+    add = on_grid(rounded(-loss / interval), np.array([1 - infinity_mass]), infinity_mass)
+    return LossDistribution(remove, add, interval, pessimistic)
 
 
-def pure_loss(epsilon: float, interval: float, pessimistic: bool = True) -> Any:
+def pure_loss(epsilon: float, interval: float, pessimistic: bool = True) -> LossDistribution:
     """Compute the largest privacy-loss distribution that (eps, 0) allows: eps or -eps."""
-    from dp_accounting.pld import privacy_loss_distribution
-
     rounded, likely = (np.ceil if pessimistic else np.floor), 1 / (1 + np.exp(-epsilon))
-    return privacy_loss_distribution.PrivacyLossDistribution.create_from_rounded_probability(
-        {int(rounded(-epsilon / interval)): 1 - likely, int(rounded(epsilon / interval)): likely},
-        0.0,
-        interval,
-        pessimistic,
-    )
+    low, high = (int(rounded(sign * epsilon / interval)) for sign in (-1, 1))
+    mass = np.zeros(high - low + 1)
+    mass[0] += 1 - likely
+    mass[-1] += likely
+    loss = on_grid(low, mass, 0.0)
+    return LossDistribution(loss, loss, interval, pessimistic)
 
 
-def vector_loss(num_features: int, epsilon: float, interval: float, pessimistic: bool = True) -> Any:
+def vector_loss(num_features: int, epsilon: float, interval: float, pessimistic: bool = True) -> LossDistribution:
     """Compute the privacy-loss distribution of noise with density exp(-eps ||b||) on a vector that moves by length 1.
 
     A shorter move has a smaller loss, as the density is log-concave along every line. Arguments as :func:`gamma_loss`.
     """
-    from dp_accounting.pld import privacy_loss_distribution
-
     if num_features == 1:
-        return privacy_loss_distribution.from_laplace_mechanism(
-            1 / epsilon,
-            pessimistic_estimate=pessimistic,
-            value_discretization_interval=interval,
-            use_connect_dots=pessimistic,
+        from dp_accounting.pld import privacy_loss_distribution
+
+        return LossDistribution.of(
+            privacy_loss_distribution.from_laplace_mechanism(
+                1 / epsilon,
+                pessimistic_estimate=pessimistic,
+                value_discretization_interval=interval,
+                use_connect_dots=pessimistic,
+            )
         )
     top = int(np.ceil(epsilon / interval))
     index = np.arange(-top, top + 1)
@@ -130,7 +113,8 @@ def vector_loss(num_features: int, epsilon: float, interval: float, pessimistic:
     p /= p.sum()
     # By symmetry, the other law's mass on a cell is this law's mass on the mirror image of the cell.
     P = _shared(p, p[::-1], loss, interval)[0] if pessimistic else np.append(p, 0.0)
-    return privacy_loss_distribution.PrivacyLossDistribution(on_grid(-top, P, 0.0, interval, pessimistic))
+    loss_on_grid = on_grid(-top, P, 0.0)
+    return LossDistribution(loss_on_grid, loss_on_grid, interval, pessimistic)
 
 
 def _vector_loss_cdf(d: int, epsilon: float, x: np.ndarray) -> np.ndarray:
@@ -160,13 +144,11 @@ def vector_spread(num_features: int, epsilon: float) -> float:
     return float(min(2 * epsilon, 10 * epsilon / np.sqrt(num_features) + epsilon**2 / num_features))
 
 
-def gaussian_loss(mu: float, interval: float, pessimistic: bool = True) -> Any:
+def gaussian_loss(mu: float, interval: float, pessimistic: bool = True) -> LossDistribution:
     """Compute the privacy-loss distribution of N(0, 1) against N(mu, 1), the same in both directions.
 
     Arguments as :func:`gamma_loss`.
     """
-    from dp_accounting.pld import privacy_loss_distribution
-
     index = _grid(-mu * (_FAR - mu / 2), mu * (_FAR + mu / 2), interval)
     loss = index * interval  # the loss at x is mu x - mu^2 / 2
     x = loss / mu + mu / 2
@@ -177,19 +159,14 @@ def gaussian_loss(mu: float, interval: float, pessimistic: bool = True) -> Any:
         P[0] += below
     else:
         P, above = np.append(p, above), 0.0
-    return privacy_loss_distribution.PrivacyLossDistribution(on_grid(index[0], P, above, interval, pessimistic))
+    loss_on_grid = on_grid(index[0], P, above)
+    return LossDistribution(loss_on_grid, loss_on_grid, interval, pessimistic)
 
 
-def add_slack(symmetric: Any, slack: float) -> Any:
+def add_slack(symmetric: LossDistribution, slack: float) -> LossDistribution:
     """Add a probability ``slack`` of an infinite loss to a distribution that is the same in both directions."""
-    from dp_accounting.pld import privacy_loss_distribution
-
-    pmf = directions(symmetric)[0]
-    first, mass, infinite = cells(pmf)
-    lost = min(infinite + slack, 1.0)
-    return privacy_loss_distribution.PrivacyLossDistribution(
-        on_grid(first, mass, lost, pmf._discretization, pmf._pessimistic_estimate)
-    )
+    loss = symmetric.remove._replace(infinite=min(symmetric.remove.infinite + slack, 1.0))
+    return symmetric._replace(remove=loss, add=loss)
 
 
 def gamma_spread(shape: float, theta: float) -> float:
@@ -287,12 +264,8 @@ def _shared(
 
 def _distribution(
     index: np.ndarray, Q: np.ndarray, P: np.ndarray, infinity_mass: float, interval: float, pessimistic: bool
-) -> Any:
+) -> LossDistribution:
     """Build the distribution of a loss: index * interval with masses P ("add"), and minus that with masses Q ("remove")."""
-    from dp_accounting.pld import privacy_loss_distribution
-
-    infinity_mass = min(float(infinity_mass), 1 - 1e-15)  # dp-accounting takes the logarithm of one minus this
-    return privacy_loss_distribution.PrivacyLossDistribution(
-        on_grid(-index[-1], Q[::-1], 0.0, interval, pessimistic),
-        on_grid(index[0], P, infinity_mass, interval, pessimistic),
-    )
+    infinity_mass = min(float(infinity_mass), 1 - 1e-15)  # a sum takes the logarithm of one minus this
+    remove, add = on_grid(-index[-1], Q[::-1], 0.0), on_grid(index[0], P, infinity_mass)
+    return LossDistribution(remove, add, interval, pessimistic)

@@ -61,7 +61,9 @@ class Mechanism(ABC):
 
     @abstractmethod
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """Return the privacy loss of one draw, "add" and "remove", as a ``PrivacyLossDistribution`` of dp-accounting.
+        """Return the :class:`LossDistribution` of one draw, "add" and "remove"; ``to_dp_accounting()`` converts it.
+
+        A mechanism of one's own may return a ``PrivacyLossDistribution`` of dp-accounting instead.
 
         Args:
             adjacency: "zero_out" or "replace".

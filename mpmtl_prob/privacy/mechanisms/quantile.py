@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from mpmtl_prob._util.checks import normalise_fields, positive
 from mpmtl_prob.privacy.mechanisms.exact import Source, exponential
 from mpmtl_prob.privacy.mechanisms.loss_distributions import pure_loss
 from mpmtl_prob.privacy.mechanisms.mechanism import Mechanism, register
+from mpmtl_prob.privacy.mechanisms.pld import LossDistribution
 from mpmtl_prob.privacy.units import Adjacency
 
 
@@ -42,7 +42,9 @@ class Quantile(Mechanism):
         """The width of the privacy loss, which sets the grid of composition."""
         return 2 * self.epsilon
 
-    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+    def loss_distribution(
+        self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True
+    ) -> LossDistribution:
         """Return the largest privacy loss that (eps, 0) allows; arguments as :meth:`Mechanism.loss_distribution`."""
         return pure_loss(self.max_loss(adjacency), self._interval(interval), pessimistic)
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from flint import arb
@@ -38,6 +38,7 @@ from mpmtl_prob.privacy.mechanisms.exact import Draws, Source, rounded, symmetri
 from mpmtl_prob.privacy.mechanisms.gaussian import Gaussian
 from mpmtl_prob.privacy.mechanisms.loss_distributions import add_slack, gaussian_loss
 from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, register
+from mpmtl_prob.privacy.mechanisms.pld import LossDistribution
 from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 
 #: Least number of lattice steps in the sd of a share.
@@ -169,7 +170,9 @@ class GaussianShares(MatrixMechanism):
         """The width of the privacy loss, which sets the grid of composition."""
         return 10 * self.mu("zero_out")
 
-    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+    def loss_distribution(
+        self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True
+    ) -> LossDistribution:
         """Return the privacy loss of one draw: that of real noise, with an infinite loss of probability :attr:`slack`.
 
         Arguments as :meth:`Mechanism.loss_distribution`.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from flint import arb
@@ -18,6 +18,7 @@ from mpmtl_prob._util.checks import normalise_fields, positive, whole
 from mpmtl_prob.privacy.mechanisms.exact import Draws, Source, rounded
 from mpmtl_prob.privacy.mechanisms.loss_distributions import pure_loss, vector_loss, vector_spread
 from mpmtl_prob.privacy.mechanisms.mechanism import VectorMechanism, register
+from mpmtl_prob.privacy.mechanisms.pld import LossDistribution
 from mpmtl_prob.privacy.units import Adjacency
 
 
@@ -90,7 +91,9 @@ class VectorLaplace(VectorMechanism):
         """The width of the privacy loss, which sets the grid of composition."""
         return vector_spread(self.num_features, self.epsilon)
 
-    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+    def loss_distribution(
+        self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True
+    ) -> LossDistribution:
         """Return the privacy loss of the largest possible change; arguments as :meth:`Mechanism.loss_distribution`."""
         return vector_loss(self.num_features, self.max_loss(adjacency), self._interval(interval), pessimistic)
 
@@ -129,6 +132,8 @@ class IndependentLaplace(VectorLaplace):
         """The width of the privacy loss, which sets the grid of composition."""
         return 2 * self.epsilon
 
-    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+    def loss_distribution(
+        self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True
+    ) -> LossDistribution:
         """Return the largest privacy loss that (eps, 0) allows; arguments as :meth:`Mechanism.loss_distribution`."""
         return pure_loss(self.max_loss(adjacency), self._interval(interval), pessimistic)

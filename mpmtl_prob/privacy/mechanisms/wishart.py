@@ -16,6 +16,7 @@ from mpmtl_prob.privacy.mechanisms.closed_forms import delta_add, delta_remove
 from mpmtl_prob.privacy.mechanisms.exact import Draws, Source, rounded, symmetric
 from mpmtl_prob.privacy.mechanisms.loss_distributions import gamma_loss, gamma_spread, replaced, two_point_loss
 from mpmtl_prob.privacy.mechanisms.mechanism import MatrixMechanism, Mechanism, register
+from mpmtl_prob.privacy.mechanisms.pld import LossDistribution
 from mpmtl_prob.privacy.mechanisms.profile import PrivacyProfile
 from mpmtl_prob.privacy.units import Adjacency
 
@@ -123,7 +124,9 @@ class Wishart(MatrixMechanism):
         # With k just above 1 the loss is nearly constant at -1/theta. The grid must reach from there to zero.
         return max(gamma_spread(self.shape, self.theta), 4e-3 / self.theta)
 
-    def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
+    def loss_distribution(
+        self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True
+    ) -> LossDistribution:
         """Return the privacy loss of one draw; arguments as :meth:`Mechanism.loss_distribution`.
 
         The loss of a replacement is the sum of the losses of a removal and an addition with independent noise.
