@@ -101,10 +101,11 @@ def gap(report: Report) -> Iterable[str]:
 
 def alone(report: Report) -> Iterable[str]:
     yield (
-        f"At eps = {report['epsilon']:g} a release says nothing, and the posterior should be as good as what an owner can do "
-        "alone. Errors of the noise-aware posterior relative to those of other methods, paired by replication (a split of "
-        "School, a draw of synthetic data), with standard errors. *Local* methods use a task's own rows, the best in bold; "
-        "*pooled* ones choose a number on all tasks' rows, which no owner could."
+        f"At eps = {report['epsilon']:g}, delta = 1/(m log m), zero-out, a release says nothing, and the posterior should "
+        "be as good as what an owner can do alone. Errors of the noise-aware posterior relative to those of other "
+        "methods, paired by replication (a split of School, a draw of synthetic data), with standard errors. *Local* "
+        "methods use a task's own rows, the best in bold; *pooled* ones choose a number on all tasks' rows, which no "
+        "owner could."
     )
     rows = []
     for data, of_data in report["data"].items():
@@ -124,11 +125,12 @@ def alone(report: Report) -> Iterable[str]:
 
 def told(report: Report) -> Iterable[str]:
     yield (
-        "Every owner learns from its own rows how much the features explain. *Told* owners have the median and the spread of "
-        "the true signal-to-noise ratios as their prior, which nobody has in practice: the difference is what that knowledge "
-        f"would be worth. Means over {report['replications']} draws of synthetic data, a release each, zero-out: errors with "
-        "standard errors, the share of the gap that is closed between single-task ridge and the trace norm without privacy, "
-        "and the coverage of 90 % intervals of targets. *As it comes* chooses one or two rounds and the structure by itself."
+        "Every owner learns from its own rows how much the features explain. *Told* owners have the median and the "
+        "spread of the true signal-to-noise ratios as their prior, which nobody has in practice: the difference is what "
+        f"that knowledge would be worth. Means over {report['replications']} draws of synthetic data, a release each with "
+        "delta = 1/(m log m), zero-out: errors with standard errors, the share of the gap that is closed between "
+        "single-task ridge and the trace norm without privacy, and the coverage of 90 % intervals of targets. *As it "
+        "comes* chooses one or two rounds and the structure by itself."
     )
     rows = []
     for data, arms in report["data"].items():

@@ -78,6 +78,15 @@ def test_chains_that_stay_where_they_began_are_not_trusted(monkeypatch):
     assert not agreement.bear(1)
 
 
+def test_hopeless_chains_end_after_three_rounds(monkeypatch):
+    """At the pace of the first three rounds, twelve would have a few of the draws that are wanted."""
+    rounds = []
+    judged = module._agreement
+    monkeypatch.setattr(module, "_agreement", lambda *given: rounds.append(0) or judged(*given))
+    assert not drawn(normal, {"x": np.zeros(3), "y": 0.0}, wanted=1e6)[2].bear(1e6)
+    assert len(rounds) == 3
+
+
 def test_effective_draws_follow_from_autocorrelations():
     """Autoregressive chains of coefficient .6 have a quarter of their draws as effective ones: (1 - .6) / (1 + .6)."""
     rng = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import xarray as xr
-from scipy.stats import gamma, kstest
+from scipy.stats import gamma, kstest, norm
 
 from mpmtl_prob.sampling import weighted
 from mpmtl_prob.sampling.compiled_density import CompiledDensity
@@ -138,3 +138,10 @@ def test_smoothed_weights_are_those_of_arviz(sd, number):
 def test_points_are_kept_as_often_as_they_weigh():
     weight = np.array([0.5, 0.25, 0.0, 0.25])
     assert np.bincount(systematic(weight, 8, 0.3), minlength=4).tolist() == [4, 2, 0, 2]
+
+
+def test_fitted_points_have_one_in_every_stratum_of_a_coordinate():
+    points = weighted._spread(128, 9, np.random.default_rng(0))
+    strata = np.floor(128 * norm.cdf(points)).astype(int)
+    assert np.array_equal(np.sort(strata, axis=0), np.tile(np.arange(128)[:, None], (1, 9)))
+    assert np.abs(np.corrcoef(points.T) - np.eye(9)).max() < 0.4  # coordinates are in orders of their own

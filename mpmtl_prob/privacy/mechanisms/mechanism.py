@@ -61,9 +61,10 @@ class Mechanism(ABC):
 
     @abstractmethod
     def loss_distribution(self, adjacency: str, *, interval: float | None = None, pessimistic: bool = True) -> Any:
-        """Return the :class:`LossDistribution` of one draw, "add" and "remove"; ``to_dp_accounting()`` converts it.
+        """Return the privacy loss of one draw, "add" and "remove"; its ``to_dp_accounting()`` is that of dp-accounting.
 
-        A mechanism of one's own may return a ``PrivacyLossDistribution`` of dp-accounting instead.
+        It is a :class:`~mpmtl_prob.privacy.mechanisms.pld.LossDistribution`. A mechanism of one's own may return a
+        ``PrivacyLossDistribution`` of dp-accounting instead.
 
         Args:
             adjacency: "zero_out" or "replace".
