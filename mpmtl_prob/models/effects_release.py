@@ -112,18 +112,21 @@ def other_site(number: int) -> str:
 def points_of(d: int, groups: int = 1) -> FloatArray:
     """Return points (K, d) of a standard normal distribution with exactly its mean and covariance.
 
-    They are evenly spread: the first coordinate is equally spaced in probability, and the others are multiples of the powers
-    of a generalised golden ratio, modulo one (a Kronecker sequence). With d up to 4, averages over them have about half the
-    error of averages over as many random points with that mean and covariance; with 12, nine tenths. Several groups of
-    tasks need fewer points, because the errors of groups average out.
+    They are evenly spread, in pairs of opposite signs. Of one point of each pair, the first coordinate is the mean of one of
+    K / 2 equally likely strata above 0, and the others are quantiles of a Kronecker sequence, which are multiples of the
+    powers of a generalised golden ratio, modulo one. Errors of averages of clipped vectors are .06, .14, .32, .53 and .85
+    times those with as many random points of that mean and covariance, for d = 1, 2, 3, 4 and 12 (in
+    tests/models/test_effects_density.py). Several groups of tasks need fewer points, because the errors of groups average
+    out.
     """
     least = _POINTS if groups == 1 else _POINTS // 4
     pairs = 2 ** int(np.ceil(np.log2(max(least, _POINTS_PER_EFFECT * d) / 2)))
+    edges = ndtri(0.5 + np.arange(pairs + 1) / (2 * pairs))
+    first = -2 * pairs * np.diff(np.exp(-0.5 * edges**2)) / np.sqrt(2 * np.pi)
     ratio = 2.0  # the root of x^d = x + 1, by iteration; for d = 2 the golden ratio
     for _ in range(100):
         ratio = (1 + ratio) ** (1 / d)
-    shift = np.random.default_rng(0).random(d - 1)
-    others = (shift + np.outer(np.arange(pairs), ratio ** -np.arange(1.0, d))) % 1
-    half = ndtri(np.column_stack([(np.arange(pairs) + 0.5) / pairs, others]))
-    half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / len(half))).T
+    others = ndtri((0.5 + np.outer(np.arange(pairs) + 0.5, ratio ** -np.arange(1.0, d))) % 1)
+    half = np.column_stack([first, others])
+    half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / pairs)).T
     return np.concatenate([half, -half])
