@@ -339,11 +339,12 @@ def first_answer(report: Report) -> Iterable[str]:
         f"`mpmtl-prob fit --study` in a new process, from one hospital's CSV file ({sizes['patients']} patients, "
         f"{sizes['columns']} columns and an intercept) and a release of {sizes['hospitals']} others to the table of "
         "coefficients: without JAX's compilation cache (cold), and with it. CPU seconds are of all threads, until the table "
-        "is printed and, in the next column, until the picture is drawn. Seconds are by the clock, until the table, on "
-        "a machine that had other work. The last columns are shares of the time by the "
-        "clock until the table: importing modules (timed in a run of its own), Python tracing the model, XLA compiling it or "
-        "reading it from the cache, and the rest, most of it sampling. `--sampler nuts` runs chains instead "
-        "of weighted points." + (f" *Before* is commit {report['before']}, in turns." if report["before"] else "")
+        "is printed and, in the next column, until the picture is drawn. Seconds are by the clock, until the table, on two "
+        "cores that had no other work. The last columns are shares of the time by the clock until the table: importing "
+        "modules (timed in a run of its own), Python tracing the model, XLA compiling it or reading it from the cache, and "
+        "the rest, most of it sampling. By default nothing is compiled, and JAX is not imported; `--sampler nuts` runs "
+        "chains instead of weighted points."
+        + (f" *Before* is commit {report['before']}, in turns." if report["before"] else "")
     )
     rows = []
     for when, arms in report["cells"].items():
