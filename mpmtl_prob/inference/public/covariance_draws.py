@@ -19,6 +19,8 @@ _LEAST = 8
 _CHEAP = 1e6
 #: Fewer draws are used where they would cost more operations than this.
 _EXPENSIVE = 2e8
+#: Smallest eigenvalue of a power, as a share of the largest one: with less, rounding errors can make a power indefinite.
+_SMALLEST = 1e-10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,7 +108,7 @@ class CovarianceDraws(HidesArrays):
         num_others = self.vectors.shape[-2] - self.vectors.shape[-1]
 
         def raised(values: FloatArray) -> FloatArray:
-            return np.maximum(values / top, 1e-9) ** power
+            return np.maximum(np.maximum(values / top, 0.0) ** power, _SMALLEST)
 
         spectra = raised(self.eigenvalues)
         floor = np.zeros_like(top) if self.floor is None else raised(self.floor[:, None])
