@@ -192,8 +192,7 @@ def _introduction(reports: Mapping[str, Report]) -> Iterable[str]:
         "all numbers and the command that makes them. `make evidence` runs the benchmarks of correctness (hours), `make "
         "bench` most of those of speed (minutes), and `python studies/benchmarks/page.py` writes these pages. Machines are "
         "never quiet: of times, only ratios within one run are compared. Where a row names eps, delta is 1 / (m log m) for m "
-        "tasks, and what is protected is a whole task; the page behind it says whether it is compared with another task, "
-        "or with one whose message is zero."
+        "tasks, and a whole task is protected."
     ) + (f" Not run for these pages: {', '.join(absent)}." if absent else "")
     if "panel" in reports:
         yield (
