@@ -58,7 +58,8 @@ _RIDGE = (
 )
 _TOLD = (
     "The goal came from a trial that knew the true signal-to-noise ratios. Told these, the posterior closes {} with tasks of "
-    "similarity .95 ([what it would be worth](../benchmarks/gain.md#what-it-would-be-worth-to-know-how-much-features-explain))."
+    "similarity .95 "
+    "([what it would be worth](../benchmarks/gain.md#what-it-would-be-worth-to-know-how-much-features-explain))."
 )
 _SCHOOL, _LOW_RANK = Data("School").name, Data("low rank").name
 #: why goals are not met, by data set, measure and eps
