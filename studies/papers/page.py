@@ -441,8 +441,6 @@ def _sizes(report: Report) -> str:
     # Reports that do not say how similar the tasks of a group are were made when it was always .95.
     alike = {data.get("similarity", 0.95) for data in settings["data"] if data["kind"] in ("low rank", "alike")}
     similar = f" Similarity of the tasks of a group: {', '.join(f'{one:g}' for one in sorted(alike))}." if alike else ""
-    if alike == {0.95} and settings["measure"] != "running_example":
-        similar += " That was the default when this experiment was run; it is 1 today, and it was not run anew."
     candidates = "all candidates" if effort["stride"] == 1 else f"every {_ordinal(effort['stride'])} candidate"
     return (
         f"{settings['replications']} replications. Hyper-parameters: {effort['folds']}-fold cross-validation over "
