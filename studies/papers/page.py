@@ -438,8 +438,7 @@ def _sizes(report: Report) -> str:
     effort = settings["effort"]
     shown = {Data(**data).name for data in settings["data"]}
     absent = [data.name for data in STUDIES[report["name"]].data if data.name not in shown]
-    # Reports that do not say how similar the tasks of a group are were made when it was always .95.
-    alike = {data.get("similarity", 0.95) for data in settings["data"] if data["kind"] in ("low rank", "alike")}
+    alike = {data["similarity"] for data in settings["data"] if data["kind"] in ("low rank", "alike")}
     similar = f" Similarity of the tasks of a group: {', '.join(f'{one:g}' for one in sorted(alike))}." if alike else ""
     candidates = "all candidates" if effort["stride"] == 1 else f"every {_ordinal(effort['stride'])} candidate"
     return (
