@@ -497,7 +497,7 @@ def test_page_says_how_similar_tasks_are():
     said = page._sizes({"name": "fig6", "interval": "t", "settings": settings})
     assert "Similarity of the tasks of a group: 1." in said
     for data in settings["data"]:
-        del data["similarity"]
+        data["similarity"] = 0.95
     assert "Similarity of the tasks of a group: 0.95." in page._sizes(
         {"name": "fig6", "interval": "t", "settings": settings}
     )
