@@ -284,6 +284,9 @@ MUTANTS = [
     Mutant("mass at infinity is forgotten", "privacy/mechanisms/loss_distributions.py",
            "min(float(infinity_mass), 1 - 1e-15)", "0.0",
            "privacy/test_composition.py::test_one_round_on_the_grid_brackets_the_closed_form"),
+    Mutant("a loss of dp-accounting counts in one direction", "privacy/mechanisms/pld.py",
+           "remove if other is one else _loss(other)", "remove",
+           "privacy/test_pld.py::test_both_directions_are_those_that_went_in"),
     Mutant("rounds of one law count once", "privacy/accounting/composition.py",
            "remove = LossSum([Losses(*one.remove, times)", "remove = LossSum([Losses(*one.remove, 1)",
            "privacy/test_composition.py::test_composition_agrees_with_monte_carlo"),
@@ -760,6 +763,19 @@ MUTANTS = [
     Mutant("panel: the rival's noise for zeroing a site", "../studies/benchmarks/random_effects/arms.py",
            "noise_sd(public, np.sqrt(2))", "noise_sd(public, 1.0)",
            "studies/test_panel.py::test_the_rivals_noise_is_for_what_one_site_moves"),
+    # Points and chains of the mixed model
+    Mutant("points on a line", "models/effects_release.py",
+           "ratio ** -np.arange(1.0, d)", "ratio ** -np.zeros(d - 1)",
+           "models/test_effects_density.py::test_points_average_better_than_random_ones"),
+    Mutant("coordinates of fitted points in one order", "sampling/weighted.py",
+           "rng.permuted(np.tile(np.arange(number), (n, 1)), axis=1).T", "np.tile(rng.permutation(number), (n, 1)).T",
+           "sampling/test_weighted.py::test_fitted_points_have_one_in_every_stratum_of_a_coordinate"),
+    Mutant("hopeless chains go on", "sampling/short_chains.py",
+           "if hopeless or agreement.bear(wanted):", "if agreement.bear(wanted):",
+           "sampling/test_short_chains.py::test_hopeless_chains_end_after_three_rounds"),
+    Mutant("powers of a covariance without a floor", "inference/public/covariance_draws.py",
+           "** power, _SMALLEST)", "** power, 0.0)",
+           "inference/test_covariance_draws.py::test_a_power_of_tasks_that_are_nearly_alike_has_a_root"),
 ]  # fmt: skip
 
 
