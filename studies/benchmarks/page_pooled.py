@@ -29,9 +29,10 @@ def pooled(report: Report) -> Iterable[str]:
         "imports and compilation count, and no compilation cache is kept. Ours are the release, the public posterior and all "
         "hospitals' own fits in one process; in a study these are spread over the hospitals. The public posterior is that of "
         '`sampler="weighted"`, the default of the shell: its row says whether weighted points did, or short chains. '
-        "lme4's uncorrelated model and ours were measured in turns, with no other work on the machine; the other rows "
-        "before, on the same processor, which then had other work, so that their CPU seconds are larger by up to a third. "
-        "**CPU seconds are what is compared**, of a process with those it started; those of the clock are beside them. "
+        "lme4's uncorrelated model, ours, and statsmodels with 12 and 30 hospitals were measured with no other work on the "
+        "machine; the other rows before, on the same processor, which then had other work. That makes their CPU seconds "
+        "larger than they would be. **CPU seconds are what is compared**, of a process with those it started; those of the "
+        "clock are beside them. "
         "A fit was stopped at a limit of CPU time, and not run again, neither with another seed nor at a larger size; "
         "its row says how many CPU seconds it had by then. Memory is the largest resident set. Errors are root mean squares "
         "over hospitals and coefficients, and over the average effects; *cover* is of 90 % intervals, and for eleven average "

@@ -342,8 +342,8 @@ def first_answer(report: Report) -> Iterable[str]:
         "is printed and, in the next column, until the picture is drawn. Seconds are by the clock, until the table, on two "
         "cores that had no other work. The last columns are shares of the time by the clock until the table: importing "
         "modules (timed in a run of its own), Python tracing the model, XLA compiling it or reading it from the cache, and "
-        "the rest, most of it sampling. By default nothing is compiled, and JAX is not imported; `--sampler nuts` runs "
-        "chains instead of weighted points."
+        "the rest, most of it sampling. By default nothing is compiled, and JAX is not imported before the table is "
+        "there; `--sampler nuts` runs chains instead of weighted points."
         + (f" *Before* is commit {report['before']}, in turns." if report["before"] else "")
     )
     rows = []

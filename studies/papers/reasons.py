@@ -22,8 +22,7 @@ _CLAIMS = {
         "to nothing. With less noise the claim holds, or nearly so ([noise-2018-synthetic](noise-2018-synthetic.md))."
     ),
     "fig7": (
-        "The noise that the papers describe, at eps / n per row, is far above DP-MTRL's models at all but the largest eps. "
-        "So is that of DP-AGGR: where all tasks are alike, its error still falls from eps = 100 to 1000."
+        "The noise that the papers describe, at eps / n per row, is far above DP-MTRL's models at all but the largest eps."
     ),
     "fig8": "On low-rank data tasks beyond the group of 75 are of other kinds.",
     "fig9": (
