@@ -41,7 +41,7 @@ from mpmtl_prob.evaluation.selection import cross_validate
 from mpmtl_prob.inference import Likelihood, NoiseAware
 from mpmtl_prob.inference.owner.effects import check_likelihood
 from mpmtl_prob.privacy import Guarantee
-from mpmtl_prob.releases.spec import ReleaseSpec, check_message
+from mpmtl_prob.releases.spec import ReleaseSpec
 from mpmtl_prob.sampling.extent import WARMUP
 
 
@@ -304,7 +304,11 @@ def _check_posterior(
 ) -> None:
     """Raise ValueError for rows or options of which the noise-aware posterior cannot be fitted."""
     if reference is None:
-        check_message("direction", train.slopes.num_features)
+        if train.slopes.num_features == 1:
+            raise ValueError(
+                "reference: expected one with a single feature, whose direction is 1 or -1 and says nothing when it is "
+                "squared, got none"
+            )
         return
     if rounds is not None and rounds > 1:
         raise ValueError(

@@ -328,7 +328,7 @@ def plan_study(
             With a reference, standard errors of average effects are also given in the units of the table.
         num_tasks: number of tasks m.
         coefficients: number of coefficients d, or their names: those of the reference, if there is one, and "intercept" if it
-            is shared.
+            is shared. With a reference, a number is that of its columns, or one more, which is the intercept.
         rows: number of rows of a task; or the smallest and the largest, between which it is log-uniform. Without an example
             it is needed, and columns are independent and normal.
         example: tasks with columns as those of the study: public, made up, or one's own, whose plan is as private as they
@@ -375,9 +375,12 @@ def plan_study(
         raise ValueError(
             f"spec: expected a study whose outcome is a number, got {spec.reference.outcome!r}, for which no plan is built"
         )
-    table_units = {} if spec.reference is None else _table_units(spec.reference, coefficients, d)
+    names: Sequence[Hashable] = coefficients if isinstance(coefficients, Sequence) else ()
+    if spec.reference is not None:
+        names = names or _of_reference(spec.reference, d)
+    table_units = {} if spec.reference is None else _table_units(spec.reference, names)
     delta = _delta(spec.delta if delta is None else delta, m)
-    between, names = _share("between", between), coefficients if isinstance(coefficients, Sequence) else ()
+    between = _share("between", between)
     between_tasks = min(between, 0.999) if NAME in names else None
     columns = () if example is None else _columns(example, spec.reference, names, d)
     if rows is None and example is None:
@@ -416,10 +419,20 @@ def _delta(delta: float | None, m: int) -> float | None:
     return delta
 
 
-def _table_units(reference: Reference, coefficients: int | Sequence[Hashable], d: int) -> dict[Hashable, float]:
+def _of_reference(reference: Reference, d: int) -> list[Hashable]:
+    """Return the names of d coefficients: those of a reference, and "intercept" if there is one more."""
+    names = [*reference.features, NAME]
+    if d not in (len(names) - 1, len(names)):
+        raise ValueError(
+            f"coefficients: expected {len(names) - 1}, as many as the reference has columns, or one more, which is the "
+            f"intercept, got {d}; or give their names"
+        )
+    return names[:d]
+
+
+def _table_units(reference: Reference, names: Sequence[Hashable]) -> dict[Hashable, float]:
     """Return factors from effects in common units to the table's units, by coefficient."""
-    names = list(coefficients) if isinstance(coefficients, Sequence) else [*reference.features, NAME][:d]
-    return dict(zip(names, per_table_unit(reference.units(names)).tolist(), strict=True))
+    return dict(zip(names, per_table_unit(reference.units(list(names))).tolist(), strict=True))
 
 
 def _columns(

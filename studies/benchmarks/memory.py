@@ -22,6 +22,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -318,7 +319,9 @@ def size(posterior: Any) -> float:
         return float(
             sum(array.nbytes for arrays in (posterior.draws, posterior.statistics) for array in arrays.values())
         )
-    tree = posterior.to_arviz(pointwise=False) if posterior.seat == "owner" else posterior.to_arviz()
+    # an argument that version 0.3.0, which is measured too, does not know, and which has no such groups
+    pointwise = {"pointwise": False} if "pointwise" in signature(posterior.to_arviz).parameters else {}
+    tree = posterior.to_arviz(**pointwise)
     return float(sum(group.to_dataset().nbytes for group in tree.subtree))
 
 

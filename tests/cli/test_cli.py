@@ -150,6 +150,11 @@ def test_a_school_with_one_row_ends_nobodys_fit(csv, tmp_path, few_chains):
     assert np.isfinite(mp.inference.OwnerPosteriors.load(out).W).all()
 
 
+def test_compare_with_one_feature_asks_for_what_it_takes(csv, capsys):
+    assert main(["compare", *columns(csv), "--features", "0", "--quiet"]) == 2
+    assert "reference: expected one with a single feature" in capsys.readouterr().err
+
+
 def test_one_feature_needs_a_clip_norm(csv, tmp_path, capsys):
     book = tmp_path / "ledger.db"
     release = ["release", *columns(csv), "--features", "0", "--epsilon", "1", "--out", str(tmp_path / "release.nc")]

@@ -287,6 +287,21 @@ def test_names_that_the_reference_does_not_have_are_refused():
 
 
 @pytest.mark.usefixtures("few_simulated")
+def test_a_number_of_coefficients_is_the_reference_s():
+    """Its columns have one each, one more is the intercept, and any other number is refused."""
+    spec = mp.ReleaseSpec(1.0, reference=mp.Reference({"age": (60, 15), "albumin": (38, 5)}, target=(10, 4)))
+    plan = lambda coefficients: plan_study(spec, 60, coefficients, 50, between=0.2, epsilons=[1.0], **QUIET)
+    for number, names in ((2, ["age", "albumin"]), (3, ["age", "albumin", "intercept"])):
+        assert plan(number) == plan(names)
+        assert list(plan(number).standard_errors().index) == names
+    for number in (1, 4):
+        with pytest.raises(
+            ValueError, match=f"coefficients: expected 2, as many .*, got {number}; or give their names"
+        ):
+            plan(number)
+
+
+@pytest.mark.usefixtures("few_simulated")
 def test_covariates_of_a_study_are_left_out():
     reference = mp.Reference({"a": (0.0, 1.0)}, covariates={"beds": (0.0, 1.0)})
     spec = mp.ReleaseSpec(1.0, reference=reference, covariates={"x": {"beds": 1.0}, "y": {"beds": 2.0}})
