@@ -30,6 +30,7 @@ _INTERRUPTS = [
     number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None
 ]
 MODEL, COEFFICIENTS, AVERAGES, PICTURE = "model.nc", "coefficients.csv", "average_effects.csv", "forest.png"
+SLOPES = "covariate_slopes.csv"
 
 
 def add(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -384,15 +385,19 @@ def fit(options: argparse.Namespace) -> None:
     from mpmtl_prob.sampling.extent import WARMUP
 
     study = read_study(options, check_promise=False)  # the release of this file is there
-    if there := [name for name in (MODEL, COEFFICIENTS, AVERAGES, PICTURE) if os.path.lexists(options.out / name)]:
+    if there := [
+        name for name in (MODEL, COEFFICIENTS, AVERAGES, SLOPES, PICTURE) if os.path.lexists(options.out / name)
+    ]:
         raise ValueError(f"--out: expected a folder without {there[0]}, got {str(options.out)!r}; take another")
+    covariates = _numbers_of_newcomer(options.covariate)
     release = Release.load(options.release)
     desk.model.check_release(study, release)
     own_message = _own_message(options, study, release.lattice)
     rows = read_rows(options.csv)
     with results_folder(options.out), warnings_told(options):
         own = desk.fit(
-            study, rows, release, own_message, newcomer=options.newcomers, participant=options.participant,
+            study, rows, release, own_message, newcomer=options.newcomers, covariates=covariates,
+            participant=options.participant,
             likelihood=options.likelihood, chains=options.chains, warmup=min(options.draws, WARMUP), draws=options.draws,
             seed=options.seed, keep_rows=options.keep_rows, progress_bar=shows_progress(options),
             sampler=options.sampler or "weighted",
@@ -417,6 +422,22 @@ def results_folder(folder: Path) -> Iterator[None]:
         if new:
             folder.rmdir()
         raise
+
+
+def _numbers_of_newcomer(given: list[str] | None) -> dict[str, float] | None:
+    """Parse texts such as "beds=300". Raises ValueError for others."""
+    if given is None:
+        return None
+    numbers: dict[str, float] = {}
+    for text in given:
+        name, equals, number = text.rpartition("=")
+        try:
+            numbers[name] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise ValueError(f"covariate: expected a name and a number, such as beds=300, got {text!r}")
+    return numbers
 
 
 def _own_message(options: argparse.Namespace, study: Schema, lattice: float | None) -> Message | None:
@@ -450,6 +471,8 @@ def write_results(own: OwnModel, folder: Path) -> None:
     own.save(folder / MODEL)
     write_text(folder / COEFFICIENTS, own.coefficients().to_csv(), private=True)
     write_text(folder / AVERAGES, own.average_effects().to_csv(), private=True)
+    if own.schema.covariates:
+        write_text(folder / SLOPES, own.covariate_slopes().to_csv(), private=True)
 
 
 def draw_results(own: OwnModel, folder: Path) -> bool:
@@ -487,6 +510,8 @@ def _units_in_words(study: Schema) -> dict[Hashable, str]:
 def _tell_model(options: argparse.Namespace, own: OwnModel) -> None:
     """Print the tables, write the files, draw the picture, and say what was written."""
     coefficients, averages, written = own.coefficients(), own.average_effects(), [MODEL, COEFFICIENTS, AVERAGES]
+    slopes = own.covariate_slopes() if own.schema.covariates else None
+    written += [] if slopes is None else [SLOPES]
     if options.json:
         write_results(own, options.out)
         if draw_results(own, options.out):
@@ -495,6 +520,7 @@ def _tell_model(options: argparse.Namespace, own: OwnModel) -> None:
             "participant": own.participant,
             "coefficients": coefficients.reset_index().to_dict("records"),
             "average_effects": averages.reset_index().to_dict("records"),
+            **({} if slopes is None else {"covariate_slopes": slopes.reset_index().to_dict("records")}),
             "target_unit": own.schema.target.unit,
             "seconds": own.own.seconds,
             "sampler": own.shared.sampler,
@@ -502,7 +528,7 @@ def _tell_model(options: argparse.Namespace, own: OwnModel) -> None:
         })  # fmt: skip
         return
     try:  # the files take a while, and are written even if nobody reads the tables to their end
-        _print_tables(own, coefficients, averages)
+        _print_tables(own, coefficients, averages, slopes)
     finally:
         write_results(own, options.out)
     if draw_results(own, options.out):
@@ -515,19 +541,25 @@ def _tell_model(options: argparse.Namespace, own: OwnModel) -> None:
         tell(options, "no picture: pictures need matplotlib: pip install 'mpmtl-prob[plots]'")
 
 
-def _print_tables(own: OwnModel, coefficients: pd.DataFrame, averages: pd.DataFrame) -> None:
+def _print_tables(
+    own: OwnModel, coefficients: pd.DataFrame, averages: pd.DataFrame, slopes: pd.DataFrame | None
+) -> None:
     number, study = "{:.3g}".format, own.schema
     unit = f"{study.target.column}, {study.target.unit}" if study.target.unit else study.target.column
     print(
         f"Coefficients of {own.participant} ({unit}, for one unit of a column), 90 % intervals, with the release and alone"
     )
     print(coefficients.to_string(float_format=number))
-    print(f"\nAverage effects over {own.shared.release.num_tasks} {plural(study.task)}, public")
+    at = "".join(f", at {each.at_centre}" for each in study.covariates)
+    print(f"\nAverage effects over {own.shared.release.num_tasks} {plural(study.task)}{at}, public")
     print(averages.to_string(float_format=number))
     print(
         "positive: the probability that the average is above 0. tau: the standard deviation between "
         f"{plural(study.task)}, with its interval. i2: the\nshare of their differences in the variance of their own estimates"
     )
+    if slopes is not None:
+        print(f"\nChange of average effects with one unit of a covariate of {plural(study.task)}, public")
+        print(slopes.to_string(float_format=number))
     print(f"\n{own.own.diagnose()}", flush=True)
 
 

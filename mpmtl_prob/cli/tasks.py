@@ -103,20 +103,7 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         action="store_true",
         help="the tasks are not in the release, so no message is taken out of it",
     )
-    desk.study_options(fitting, required=False)
-    fitting.add_argument("--message", type=Path, help="with --study: the message that this hospital has sent")
-    fitting.add_argument(
-        "--keep-rows",
-        action="store_true",
-        help="with --study: also keep every outcome in model.nc (mode 0600), with posterior predictive draws and log "
-        "likelihoods for ArviZ's comparisons and checks; whoever has the file then has the outcomes, so it is "
-        "never to leave the hospital",
-    )
-    fitting.add_argument(
-        "--sampler",
-        help="with --study: weighted, the default, points of a normal distribution that is fitted to what the release says, "
-        "or Markov chains that start from it where such points will not do; or nuts",
-    )
+    _add_study_fit(fitting)
     fitting.add_argument(
         "--structure",
         help="without --study: of the covariance between tasks: full, the default; low_rank; group_sparse; auto; "
@@ -140,6 +127,31 @@ def _add_fit(command: Callable[..., argparse.ArgumentParser]) -> argparse.Argume
         "without any row or outcome (but --keep-rows), coefficients.csv, average_effects.csv and a picture",
     )
     return fitting
+
+
+def _add_study_fit(fitting: argparse.ArgumentParser) -> None:
+    """Add the options of a hospital's own fit of a study."""
+    desk.study_options(fitting, required=False)
+    fitting.add_argument("--message", type=Path, help="with --study: the message that this hospital has sent")
+    fitting.add_argument(
+        "--covariate",
+        action="append",
+        metavar="NAME=NUMBER",
+        help="with --study and --newcomer: a public number of this hospital, such as beds=300, where the study's file has "
+        "those of others and does not name it; once for every covariate",
+    )
+    fitting.add_argument(
+        "--keep-rows",
+        action="store_true",
+        help="with --study: also keep every outcome in model.nc (mode 0600), with posterior predictive draws and log "
+        "likelihoods for ArviZ's comparisons and checks; whoever has the file then has the outcomes, so it is "
+        "never to leave the hospital",
+    )
+    fitting.add_argument(
+        "--sampler",
+        help="with --study: weighted, the default, points of a normal distribution that is fitted to what the release says, "
+        "or Markov chains that start from it where such points will not do; or nuts",
+    )
 
 
 def _add_compare(command: Callable[..., argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -329,7 +341,9 @@ def fit(options: argparse.Namespace) -> None:
         desk.fit(options)
         return
     if given := [
-        name for name in ("message", "participant", "accept_draft", "keep_rows", "sampler") if getattr(options, name)
+        name
+        for name in ("message", "participant", "accept_draft", "keep_rows", "sampler", "covariate")
+        if getattr(options, name)
     ]:
         raise ValueError(f"--{given[0].replace('_', '-')}: expected it with --study alone, got no study")
     from mpmtl_prob import Release, inference

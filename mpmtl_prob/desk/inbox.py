@@ -92,7 +92,7 @@ def collect(schema: Schema, place: str | os.PathLike[str], *, without: Sequence[
     if problems:
         raise ValueError("messages: expected one of every participant:\n  " + "\n  ".join(problems))
     messages = tuple(received[name][0][1] for name in sorted(received))
-    return Inbox(schema, messages, absent, schema.terms(absent=len(absent)))
+    return Inbox(schema, messages, absent, schema.terms(absent))
 
 
 def _missing(schema: Schema, there: dict[str, list[Any]], gone: Sequence[str], files: int) -> list[str]:

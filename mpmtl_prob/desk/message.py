@@ -47,8 +47,8 @@ class Message:
 
     @property
     def says_nothing(self) -> bool:
-        """True for the message of "no estimate"."""
-        return not self.vector[:-1].any()
+        """True for the message of "no estimate", which has the public numbers of its sender alone."""
+        return not self.vector[: -1 - len(self.schema.covariates)].any()
 
     def describe(self, *, numbers: bool = False, seen: str | None = None) -> str:
         """Describe in words what is about to leave, who will see it, and what is promised.
@@ -63,6 +63,9 @@ class Message:
         what = f"an estimate for each of {len(names)} coefficients ({', '.join(names)}) and how accurate each is"
         if self.says_nothing:
             what = f'the message of "no estimate": nothing of any {schema.row} is in it'
+        if schema.covariates:
+            listed = ", ".join(f"{name} {value:g}" for name, value in schema.covariates_of(self.participant).items())
+            what += f"; with it what the study's file says of {self.participant}, in public: {listed}"
         if seen is None:
             sealed = "curator" in schema.keys
             seen = "the curator, " + ("to whom it is encrypted" if sealed else "and whoever gets the file, in clear")
@@ -164,24 +167,25 @@ def make_message(schema: Schema, frame: Any, participant: str | None = None, *, 
         who = label_text(participant)
         if schema.participants and who not in schema.participants:
             raise ValueError(f"participant: expected one of the study's {len(schema.participants)}, got {who!r}")
-        return Message(schema, who, silent(terms), 0)
+        return Message(schema, who, silent(terms, who), 0)
     rows = read_rows(schema, frame, participant)
     if not len(rows.kept):
         told = (
             *rows.told,
             f'no {schema.row} is left: the message says "no estimate", and the {schema.task} counts all the same',
         )
-        return Message(schema, rows.participant, silent(terms), 0, told)
+        return Message(schema, rows.participant, silent(terms, rows.participant), 0, told)
     vector = message(rows.tasks(schema), terms)[:, 0]
     vector.setflags(write=False)
     return Message(schema, rows.participant, vector, len(rows.kept), rows.told)
 
 
-def silent(terms: Terms) -> FloatArray:
-    """Return the message of a task without information, (D,)."""
-    vector = np.zeros((len(terms.features), 1))
-    vector[-1] = 1.0
-    sent: FloatArray = terms.bounded(vector)[:, 0]
+def silent(terms: Terms, participant: str) -> FloatArray:
+    """Return the message of a task without information, (D,): a one, and its covariates, if there are any."""
+    assert terms.effects is not None
+    public = terms.effects.z_of([participant])[0]
+    vector = np.concatenate([np.zeros(len(terms.features) - len(public)), public])
+    sent: FloatArray = terms.bounded(vector[:, None])[:, 0]
     sent.setflags(write=False)
     return sent
 

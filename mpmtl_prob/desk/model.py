@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from mpmtl_prob.desk.message import Message
 from mpmtl_prob.inference.owner.effects import OwnerEffects, effect_posteriors
 from mpmtl_prob.inference.public.effects import SharedEffects, shared_effects
 from mpmtl_prob.privacy import lattice
+from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.release import Release
 from mpmtl_prob.sampling.extent import WARMUP
 from mpmtl_prob.schema.rows import StudyRows, read_rows
@@ -66,6 +68,14 @@ class OwnModel:
     def average_effects(self, probability: float = 0.9) -> pd.DataFrame:
         """Return a table of average effects over all participants and their spread, which is public."""
         return self.shared.average_effects(probability)
+
+    def covariate_slopes(self, probability: float = 0.9) -> pd.DataFrame:
+        """Return a table of how average effects change with covariates of participants, which is public.
+
+        Raises:
+            ValueError: a study without covariates.
+        """
+        return self.shared.covariate_slopes(probability)
 
     def predict(self, frame: Any, probability: float = 0.9) -> pd.DataFrame:
         """Predict the target of rows; return ``mean``, ``lower`` and ``upper`` in the frame's index.
@@ -131,6 +141,7 @@ def fit(
     message: Message | None = None,
     *,
     newcomer: bool = False,
+    covariates: Mapping[str, float] | None = None,
     participant: str | None = None,
     likelihood: str | None = None,
     chains: int = 4,
@@ -149,6 +160,8 @@ def fit(
         release: a release of the same study.
         message: the message that it sent, which is taken out of the release so that its rows count once (leave-one-out).
         newcomer: True if it has sent none, and is not in the release.
+        covariates: public numbers of a newcomer that the study's file does not name, such as ``{"beds": 300}``, where effects
+            depend on them.
         participant: id of the participant; default the only one in the frame.
         likelihood: likelihood of numeric targets: "gaussian" or "student_t".
         chains: number of chains of the sampler.
@@ -170,6 +183,8 @@ def fit(
             f"message: expected the one that this {schema.task} has sent, or newcomer=True of one that has sent none "
             f"(--message FILE or --newcomer), got {'both' if newcomer else 'neither'}"
         )
+    if covariates is not None and not newcomer:
+        raise ValueError("covariates: expected none of a participant, whose numbers the study's file has, got some")
     rows = read_rows(schema, frame, participant, newcomer=newcomer)
     if message is not None and message.participant != rows.participant:
         raise ValueError(f"message: expected that of {rows.participant!r}, got that of {message.participant!r}")
@@ -177,6 +192,7 @@ def fit(
         raise ValueError(
             f"frame: expected at least one {schema.row} that the study keeps, got none; {'; '.join(rows.told)}"
         )
+    of_newcomer = _covariates_of_newcomer(schema, rows.participant, covariates) if newcomer else None
     shared = shared_effects(
         release, chains=chains, warmup=warmup, draws=draws, seed=seed, progress_bar=progress_bar, sampler=sampler
     )
@@ -187,6 +203,7 @@ def fit(
         leave_one_out="not_in_release" if message is None else "exact",
         seed=seed,
         sent=None if message is None else _sent(message, release),
+        covariates=of_newcomer,
     )
     # Rows are removed, as the model should not contain any.
     return OwnModel(schema, replace(own, _tree=own.to_arviz(pointwise=keep_rows), _rows=None), rows.told)
@@ -199,11 +216,45 @@ def check_release(schema: Schema, release: Release) -> None:
         raise ValueError(
             f"release: expected that of this study, {schema.digest[:12]}, got {got}; take the file that it was made with"
         )
-    if release.effects != schema.spec.layout(schema.coefficients):
+    if release.effects != _layout_of(schema, release):
         raise ValueError(
             "release: expected the columns and units of the study's file, got others, although it names this study; ask "
             "whoever published it"
         )
+
+
+def _layout_of(schema: Schema, release: Release) -> EffectsLayout | None:
+    """Return the layout of the study's messages, of the participants who answered; None if these are not the study's."""
+    if not schema.covariates:
+        return schema.layout()
+    if release.effects is None or release.effects.covariates is None:
+        return None
+    absent = [who for who in schema.participants if who not in release.effects.covariates.tasks]
+    return schema.layout(absent) if schema.num_tasks - len(absent) == release.num_tasks else None
+
+
+def _covariates_of_newcomer(
+    schema: Schema, participant: str, given: Mapping[str, float] | None
+) -> dict[str, dict[str, float]] | None:
+    """Return a newcomer's public numbers by its id: the study's file has those of its participants.
+
+    Raises:
+        ValueError: numbers that the study does not ask for, or none of a newcomer that its file does not name.
+    """
+    names = [covariate.name for covariate in schema.covariates]
+    known = participant in schema.participants
+    if given is not None and (known or not names):
+        why = f"has those of {participant!r}" if names else "has no covariates"
+        raise ValueError(f"covariates: expected none, as the study's file {why}, got {sorted(given)}")
+    if not names:
+        return None
+    if not known and (given is None or set(given) != set(names)):
+        raise ValueError(
+            f"covariates: expected a number for each of {names}, as the study's file does not name {participant!r}, got "
+            f"{'none' if given is None else sorted(given)}; such as {{{names[0]!r}: "
+            f"{schema.covariates[0].centre:g}}} (--covariate {names[0]}={schema.covariates[0].centre:g})"
+        )
+    return {participant: schema.covariates_of(participant) if given is None else dict(given)}
 
 
 def _sent(message: Message, release: Release) -> FloatArray:

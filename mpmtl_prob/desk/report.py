@@ -285,6 +285,8 @@ def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | Non
         f"Intervals are 90&nbsp;% credible intervals; SD is the standard deviation. {escape(_at_centres(study))}</p>",
         _table(list(averages.index), columns, labels, "Average effects"),
     ]
+    if study is not None and study.covariates:
+        parts.append(_slopes(shared, study, scale, labels))
     if model is not None:
         own = scale.table(model.coefficients(), _OWN)
         columns = {
@@ -296,6 +298,21 @@ def _findings(shared: SharedEffects, model: OwnModel | None, study: Schema | Non
         caption = f"Effects at {model.participant}, with the release and by its own records alone"
         parts.append(_table(list(own.index), columns, labels, caption))
     parts.append(_forest(shared, model, scale, labels, words))
+    return "".join(parts)
+
+
+def _slopes(shared: SharedEffects, study: Schema, scale: _Scale, labels: Mapping[Hashable, str]) -> str:
+    """Return a table for every covariate: how average effects change with it."""
+    slopes, parts = shared.covariate_slopes(), []
+    at = ", ".join(covariate.at_centre for covariate in study.covariates)
+    parts.append(f"<p>Averages above are of {escape(plural(study.task))} with {escape(at)}.</p>")
+    changes = "changes" if scale.none == 0 else "is multiplied"
+    for covariate in study.covariates:
+        table = slopes.xs(covariate.name, level="covariate")
+        written = table[["mean", "lower", "upper"]].apply(scale.effect)
+        columns = {"change": _numbers(written["mean"]), "90 % interval": _intervals(written, "lower", "upper")}
+        caption = f"By how much an effect {changes} where {covariate.name} is larger by one"
+        parts.append(_table(list(table.index), columns, labels, caption))
     return "".join(parts)
 
 

@@ -198,7 +198,7 @@ class ReleaseSpec:
             if self.covariates is None:
                 raise ValueError(
                     f"covariates: expected public values of {list(declared)} for every task, which the reference declares, "
-                    "got none; mp.release, ReleaseSpec and NoiseAware take them, and nothing else yet"
+                    "got none; mp.release, ReleaseSpec, NoiseAware and a study's file take them"
                 )
             object.__setattr__(self, "covariates", Covariates.of_table(self.covariates, tuple(declared)))
         if self.kind != "effects":

@@ -18,8 +18,10 @@ from mpmtl_prob.data.cells import label_text
 from mpmtl_prob.data.contrasts import NAME
 from mpmtl_prob.data.reference import Reference
 from mpmtl_prob.data.tasks import TaskData
+from mpmtl_prob.releases.effects import EffectsLayout
 from mpmtl_prob.releases.spec import ReleaseSpec, Terms
 from mpmtl_prob.schema.columns import EMPTY_CELLS, Number, column_of
+from mpmtl_prob.schema.covariates import TaskCovariate, task_covariates
 from mpmtl_prob.schema.outcome import Outcome
 from mpmtl_prob.schema.rows import task_data
 from mpmtl_prob.schema.sections import SETTLED, Section, check_texts
@@ -29,7 +31,7 @@ from mpmtl_prob.schema.table import StudyTable
 _FEW_TASKS = 30
 #: Largest number of texts that mark an empty cell, as every cell is compared with each.
 _MOST_EMPTY = 100
-_SECTIONS = ("study", "target", "columns", "release", "keys")
+_SECTIONS = ("study", "target", "columns", "release", "covariates", "keys")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -42,6 +44,7 @@ class Schema(StudyTable):
     Attributes:
         num_tasks: number of tasks.
         promise: the privacy budget: epsilon, delta, adjacency and mechanism.
+        covariates: covariates of tasks, with their public values.
         keys: public keys by holder: "curator", and "participant H01" for participants.
         title: title of the study.
         unsettled: sections that come from a draft, and on which nobody has agreed yet.
@@ -53,6 +56,7 @@ class Schema(StudyTable):
 
     num_tasks: int
     promise: Mapping[str, Any]
+    covariates: tuple[TaskCovariate, ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     unsettled: tuple[str, ...] = ()
@@ -115,6 +119,7 @@ class Schema(StudyTable):
             target=Outcome.of(said["target"]),
             columns={name: column_of(name, columns.take(name)) for name in names},
             promise=_promise(Section("release", said["release"]), num_tasks),
+            covariates=task_covariates(said.get("covariates", {}), participants),
             formula=study.text("formula") if "formula" in study else None,
             person=study.text("person") if "person" in study else None,
             empty=_empty(study),
@@ -127,7 +132,7 @@ class Schema(StudyTable):
         if check_promise:
             schema.terms()  # raises for an invalid file
         else:
-            schema.spec.layout(schema.coefficients)
+            schema.layout()
         return schema
 
     @cached_property
@@ -145,11 +150,16 @@ class Schema(StudyTable):
             raise ValueError(
                 f"[columns.{others[0]}]: effect: expected none, as the formula has no {others[0]} by itself"
             )
+        of_tasks: dict[Hashable, tuple[float, float]] = {
+            covariate.name: (covariate.centre, covariate.scale) for covariate in self.covariates
+        }
         if self.target.kind != "number":
-            return Reference(features, effects=effects, outcome=self.target.kind, baseline=self.target.baseline)
+            return Reference(
+                features, effects=effects, outcome=self.target.kind, baseline=self.target.baseline, covariates=of_tasks
+            )
         values = self.target.values
         assert isinstance(values, Number)
-        return Reference(features, (values.centre, values.scale), effects)
+        return Reference(features, (values.centre, values.scale), effects, covariates=of_tasks)
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -159,19 +169,33 @@ class Schema(StudyTable):
     @property
     def spec(self) -> ReleaseSpec:
         """The specification of the release."""
-        return ReleaseSpec(**self.promise, reference=self.reference)
+        values = {who: self.covariates_of(who) for who in self.participants} if self.covariates else None
+        return ReleaseSpec(**self.promise, reference=self.reference, covariates=values)
 
-    def terms(self, absent: int = 0) -> Terms:
-        """Return the terms of the release, without the ``absent`` tasks that did not answer.
+    def covariates_of(self, participant: str) -> dict[str, float]:
+        """Return the public numbers of a participant, by covariate."""
+        return {covariate.name: covariate.values[participant] for covariate in self.covariates}
+
+    def terms(self, without: Sequence[str] = ()) -> Terms:
+        """Return the terms of the release, without the tasks that did not answer.
+
+        Args:
+            without: their ids.
 
         Raises:
             ValueError: fewer than two tasks are left.
         """
-        if self.num_tasks - absent < 2:
-            raise ValueError(
-                f"absent: expected at least two {plural(self.task)} to be left, got {self.num_tasks - absent}"
-            )
-        return self.spec.terms(self.num_tasks - absent, self.coefficients)
+        left = self.num_tasks - len(without)
+        return self._spec_without(without).terms(left, self.coefficients)
+
+    def layout(self, without: Sequence[str] = ()) -> EffectsLayout:
+        """Return the layout of the messages in the release, with arguments and errors as :meth:`terms`."""
+        return self._spec_without(without).layout(self.coefficients)
+
+    def _spec_without(self, without: Sequence[str]) -> ReleaseSpec:
+        if (left := self.num_tasks - len(without)) < 2:
+            raise ValueError(f"without: expected at least two {plural(self.task)} to be left, got {left}")
+        return self.spec.among([who for who in self.participants if who not in without])
 
     def tasks(self, frame: Any, participant: str | Sequence[str] | None = None) -> TaskData:
         """Convert the rows of a data frame for the study's model, with one task per participant.
@@ -196,6 +220,7 @@ class Schema(StudyTable):
             "target": self.target.to_dict(),
             "columns": [column.to_dict() for column in self.columns.values()],
             "promise": dict(self.promise),
+            **({"covariates": [covariate.to_dict() for covariate in self.covariates]} if self.covariates else {}),
             "formula": None if self.formula is None else _one_line(self.formula),
             "person": self.person,
             "empty": list(self.empty),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from mpmtl_prob.data.cells import check_spelling, label_text
@@ -38,6 +38,9 @@ class Section:
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
 
     def take(self, key: str, default: Any = None) -> Any:
         """Return the value unchecked, or the default."""

@@ -42,7 +42,7 @@ def test_a_study_has_reference_values_terms_and_a_promise(schema):
     assert (centre, scale) == (0.3, pytest.approx(np.sqrt(0.21), rel=1e-5))
     terms = schema.terms()
     assert (terms.num_tasks, terms.epsilon) == (8, 3.0)
-    assert schema.terms(absent=2).num_tasks == 6
+    assert schema.terms(without=["a", "b"]).num_tasks == 6
     assert "8 hospitals" in repr(schema)
 
 
