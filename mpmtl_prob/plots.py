@@ -181,7 +181,9 @@ def forest(
         raise ValueError(f"task: expected {of}, got {task!r}")
     average, new = shared.average_effects(probability), shared.new_task(probability)
     public = {name: (average.loc[name], new.loc[name]) for name in average.index}
-    interval = f"{100 * probability:g} % intervals"
+    centres = {} if shared.layout.reference is None else shared.layout.reference.covariates
+    at = "".join(f", averages at {name} {centre:g}" for name, (centre, _) in centres.items())
+    interval = f"{100 * probability:g} % intervals{at}"
     if owners is None:
         axes = _public_forest(names, public, f"Average effects and a new {task_word}'s, {interval}", task_word)
     else:

@@ -431,6 +431,8 @@ def _numbers_of_newcomer(given: list[str] | None) -> dict[str, float] | None:
     numbers: dict[str, float] = {}
     for text in given:
         name, equals, number = text.rpartition("=")
+        if name in numbers:
+            raise ValueError(f"covariate: expected every covariate once, got {name!r} twice")
         try:
             numbers[name] = float(number)
         except ValueError:

@@ -148,6 +148,11 @@ def _of_study(options: argparse.Namespace) -> StudyPlan:
         if options.example is not None:
             arguments["example"] = example_tasks(study, read_rows(options.example))
         rows = None if options.rows is None else _rows(options.rows)
+        if study.covariates and not options.quiet:
+            print(
+                "mpmtl-prob plan: [covariates] are left out; with them effects are somewhat less exact than it says",
+                file=sys.stderr,
+            )
         return plan_study(study.spec, study.num_tasks, study.coefficients, rows, **arguments)
     if missing := [name for name in ("tasks", "features") if getattr(options, name) is None]:
         raise ValueError(f"--{missing[0]}: expected it, or --study, got none")

@@ -14,7 +14,7 @@ from mpmtl_prob._util.arrays import FloatArray
 from mpmtl_prob.data.cells import as_numbers, check_spelling, file_name, label_text
 
 #: Values more than so many scales from the centre are probably in other units, and are refused.
-_FAR = 20.0
+FAR = 20.0
 #: Share of the largest singular value: below it, one covariate counts as a combination of the others.
 _DEPENDENT = 1e-6
 #: Numbers of groups of tasks with neighbouring values: per covariate, and at most altogether.
@@ -46,8 +46,9 @@ class Covariates:
         object.__setattr__(self, "values", tuple(tuple(map(float, row)) for row in self.values))
         for what, names in (("covariate", self.names), ("task", self.tasks)):
             check_spelling("covariates", what, names)
-            if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-                raise ValueError(f"covariates: expected every {what} once, got {twice[0]!r} twice")
+            if len(set(names)) < len(names):
+                twice = next(name for i, name in enumerate(names) if name in names[:i])
+                raise ValueError(f"covariates: expected every {what} once, got {twice!r} twice")
         if len(self.values) != len(self.tasks) or any(len(row) != len(self.names) for row in self.values):
             raise ValueError(f"covariates: expected {len(self.names)} numbers of each of {len(self.tasks)} tasks")
         for task, row in zip(self.tasks, self.values, strict=True):
@@ -144,10 +145,10 @@ def check_varying(covariates: Covariates, Z: FloatArray) -> None:
     """
     for j, name in enumerate(covariates.names):
         column = Z[:, j + 1]
-        if not np.abs(column).max() <= _FAR:
+        if not np.abs(column).max() <= FAR:
             far = covariates.tasks[int(np.abs(column).argmax())]
             raise ValueError(
-                f"covariates: expected values within {_FAR:g} scales of the reference's centre, got {name!r} of {far!r} "
+                f"covariates: expected values within {FAR:g} scales of the reference's centre, got {name!r} of {far!r} "
                 f"{np.abs(column).max():.3g} scales away; declare a centre and a scale of the size of the values"
             )
         if not np.ptp(column) > _DEPENDENT:

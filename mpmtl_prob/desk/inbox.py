@@ -92,7 +92,16 @@ def collect(schema: Schema, place: str | os.PathLike[str], *, without: Sequence[
     if problems:
         raise ValueError("messages: expected one of every participant:\n  " + "\n  ".join(problems))
     messages = tuple(received[name][0][1] for name in sorted(received))
-    return Inbox(schema, messages, absent, schema.terms(absent))
+    try:
+        terms = schema.terms(absent)
+    except ValueError as error:
+        if not absent or not schema.covariates:
+            raise
+        raise ValueError(
+            f"without: those who are left have no release ({error}); wait for the others, or agree on a file without this "
+            "covariate, for which all send anew"
+        ) from None
+    return Inbox(schema, messages, absent, terms)
 
 
 def _missing(schema: Schema, there: dict[str, list[Any]], gone: Sequence[str], files: int) -> list[str]:

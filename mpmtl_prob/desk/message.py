@@ -69,12 +69,13 @@ class Message:
         if seen is None:
             sealed = "curator" in schema.keys
             seen = "the curator, " + ("to whom it is encrypted" if sealed else "and whoever gets the file, in clear")
+        named = ", with the names of all who answered and their covariates" if schema.covariates else ""
         lines = [
             f"Message of {self.participant} for the study {schema.title or schema.target.column} ({schema.digest[:12]}).",
             f"What leaves: {what}. No row of any {schema.row} leaves.",
             f"Who sees it: {seen}.",
-            f"What is published: one sum over {m} {plural(schema.task)}, with noise. What is promised to each, against "
-            "all who see no more than that: whoever held it for 50 % likely that these are its data holds it for "
+            f"What is published: one sum over {m} {plural(schema.task)}, with noise{named}. What is promised to each, "
+            "against all who see no more than that: whoever held it for 50 % likely that these are its data holds it for "
             f"{bound(1 / (1 + math.exp(-eps)))} likely after the release, rare exceptions aside (eps = {eps:g}, "
             f"delta = {delta:.2g}).",
         ]
@@ -180,10 +181,9 @@ def make_message(schema: Schema, frame: Any, participant: str | None = None, *, 
     return Message(schema, rows.participant, vector, len(rows.kept), rows.told)
 
 
-def silent(terms: Terms, participant: str) -> FloatArray:
-    """Return the message of a task without information, (D,): a one, and its covariates, if there are any."""
-    assert terms.effects is not None
-    public = terms.effects.z_of([participant])[0]
+def silent(terms: Terms, participant: str | None = None) -> FloatArray:
+    """Return the message of a task without information, (D,): a one, and a participant's covariates, if there are any."""
+    public = np.ones(1) if participant is None or terms.effects is None else terms.effects.z_of([participant])[0]
     vector = np.concatenate([np.zeros(len(terms.features) - len(public)), public])
     sent: FloatArray = terms.bounded(vector[:, None])[:, 0]
     sent.setflags(write=False)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpmtl_prob._util.arrays import FloatArray
-from mpmtl_prob._util.checks import fraction
+from mpmtl_prob._util.checks import fraction, in_range
+from mpmtl_prob.data.covariates import FAR
 from mpmtl_prob.data.tasks import TaskData
 from mpmtl_prob.desk.message import Message
 from mpmtl_prob.inference.owner.effects import OwnerEffects, effect_posteriors
@@ -188,6 +189,7 @@ def fit(
     rows = read_rows(schema, frame, participant, newcomer=newcomer)
     if message is not None and message.participant != rows.participant:
         raise ValueError(f"message: expected that of {rows.participant!r}, got that of {message.participant!r}")
+    _check_there(schema, release, rows.participant, newcomer)
     if not len(rows.kept):
         raise ValueError(
             f"frame: expected at least one {schema.row} that the study keeps, got none; {'; '.join(rows.told)}"
@@ -233,6 +235,23 @@ def _layout_of(schema: Schema, release: Release) -> EffectsLayout | None:
     return schema.layout(absent) if schema.num_tasks - len(absent) == release.num_tasks else None
 
 
+def _check_there(schema: Schema, release: Release, participant: str, newcomer: bool) -> None:
+    """Raise ValueError for a newcomer whose message is in the release, or a message that is not, if the release says so."""
+    if release.effects is None or release.effects.covariates is None:
+        return
+    there = participant in release.effects.covariates.tasks
+    if there and newcomer:
+        raise ValueError(
+            f"newcomer: expected a {schema.task} that is not in the release, got {participant!r}, whose message is; give "
+            "that message, or its rows count twice (--message)"
+        )
+    if not there and not newcomer:
+        raise ValueError(
+            f"message: expected one that is in the release, got that of {participant!r}, which is not; give newcomer=True "
+            "(--newcomer)"
+        )
+
+
 def _covariates_of_newcomer(
     schema: Schema, participant: str, given: Mapping[str, float] | None
 ) -> dict[str, dict[str, float]] | None:
@@ -243,18 +262,24 @@ def _covariates_of_newcomer(
     """
     names = [covariate.name for covariate in schema.covariates]
     known = participant in schema.participants
+    got = "none" if given is None else repr(list(given)) if isinstance(given, Mapping) else type(given).__name__
     if given is not None and (known or not names):
         why = f"has those of {participant!r}" if names else "has no covariates"
-        raise ValueError(f"covariates: expected none, as the study's file {why}, got {sorted(given)}")
+        raise ValueError(f"covariates: expected none, as the study's file {why}, got {got}")
     if not names:
         return None
-    if not known and (given is None or set(given) != set(names)):
+    if given is None and known:
+        return {participant: schema.covariates_of(participant)}
+    first = schema.covariates[0]
+    if not isinstance(given, Mapping) or set(given) != set(names):
         raise ValueError(
             f"covariates: expected a number for each of {names}, as the study's file does not name {participant!r}, got "
-            f"{'none' if given is None else sorted(given)}; such as {{{names[0]!r}: "
-            f"{schema.covariates[0].centre:g}}} (--covariate {names[0]}={schema.covariates[0].centre:g})"
+            f"{got}; such as {{{first.name!r}: {first.centre:g}}} (--covariate {first.name}={first.centre:g})"
         )
-    return {participant: schema.covariates_of(participant) if given is None else dict(given)}
+    for each in schema.covariates:
+        reach = FAR * each.scale
+        in_range(f"covariates: {each.name}", given[each.name], each.centre - reach, each.centre + reach)
+    return {participant: dict(given)}
 
 
 def _sent(message: Message, release: Release) -> FloatArray:

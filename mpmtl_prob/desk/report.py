@@ -305,13 +305,13 @@ def _slopes(shared: SharedEffects, study: Schema, scale: _Scale, labels: Mapping
     """Return a table for every covariate: how average effects change with it."""
     slopes, parts = shared.covariate_slopes(), []
     at = ", ".join(covariate.at_centre for covariate in study.covariates)
-    parts.append(f"<p>Averages above are of {escape(plural(study.task))} with {escape(at)}.</p>")
+    parts.append(f"<p>Averages, above and in the pictures, are of {escape(plural(study.task))} with {escape(at)}.</p>")
     changes = "changes" if scale.none == 0 else "is multiplied"
     for covariate in study.covariates:
         table = slopes.xs(covariate.name, level="covariate")
-        written = table[["mean", "lower", "upper"]].apply(scale.effect)
+        written = (table[["mean", "lower", "upper"]] * covariate.scale).apply(scale.effect)
         columns = {"change": _numbers(written["mean"]), "90 % interval": _intervals(written, "lower", "upper")}
-        caption = f"By how much an effect {changes} where {covariate.name} is larger by one"
+        caption = f"By how much an effect {changes} where {covariate.name} is larger by {covariate.scale:g}"
         parts.append(_table(list(table.index), columns, labels, caption))
     return "".join(parts)
 

@@ -136,7 +136,7 @@ class SiteDesk:
         rows = source() if asked.stage in _WITH_ROWS else None
         if asked.stage in _WITH_ROWS:
             self._keep(rows, asked.invitation)
-        sent: TaskData | ArrayLike = silent(asked.invitation.terms, self.participant)[:, None] if rows is None else rows
+        sent: TaskData | ArrayLike = silent(asked.invitation.terms)[:, None] if rows is None else rows
         site = PersistentSite(
             number_of(self.schema, self.participant),
             sent,
@@ -168,9 +168,7 @@ class SiteDesk:
         """Save a copy of the message before it is sent."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the warning will be repeated
-            vector = (
-                silent(invitation.terms, self.participant) if rows is None else message(rows, invitation.terms)[:, 0]
-            )
+            vector = silent(invitation.terms) if rows is None else message(rows, invitation.terms)[:, 0]
         Message(self.schema, self.participant, vector).save_own(self.own_copy, self.key)
 
     def _signer(self) -> Signer | None:

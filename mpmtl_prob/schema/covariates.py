@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,11 +46,17 @@ class TaskCovariate:
         }
 
 
-def task_covariates(said: object, participants: Sequence[str]) -> tuple[TaskCovariate, ...]:
+def task_covariates(said: object, participants: Sequence[str], taken: Collection[str]) -> tuple[TaskCovariate, ...]:
     """Parse the sections [covariates.beds], with a value of every participant each.
 
+    Args:
+        said: the sections by name.
+        participants: ids of the study's participants.
+        taken: names of the table's columns, which covariates may not have.
+
     Raises:
-        ValueError: a study that does not list its participants, a participant without a value, or a value of another.
+        ValueError: a study that does not list its participants, a participant without a value, or a value of another; or a
+            name that is empty, that tables would read differently, or that a column has.
     """
     section = Section("covariates", said)
     names = [name for name in section if name != SETTLED]
@@ -58,6 +64,13 @@ def task_covariates(said: object, participants: Sequence[str]) -> tuple[TaskCova
         raise ValueError(
             "[study]: participants: expected the ids of all, of whom [covariates] has public numbers, got none; list them"
         )
+    for name in names:
+        if not name or name != label_text(name):
+            raise ValueError(
+                f"[covariates]: {name!r}: expected a name without blanks around it, in Unicode's normal form C, got another"
+            )
+        if name in taken:
+            raise ValueError(f"[covariates.{name}]: expected another name than a column's, got {name!r} twice")
     return tuple(_covariate(name, section.take(name), participants) for name in names)
 
 
@@ -85,5 +98,5 @@ def _covariate(name: str, said: object, participants: Sequence[str]) -> TaskCova
         section.positive("scale", what="a usual distance from the centre, above 0"),
         {who: values[who] for who in participants},
     )
-    section.finish()
+    section.finish([SETTLED])
     return covariate

@@ -119,7 +119,7 @@ class Schema(StudyTable):
             target=Outcome.of(said["target"]),
             columns={name: column_of(name, columns.take(name)) for name in names},
             promise=_promise(Section("release", said["release"]), num_tasks),
-            covariates=task_covariates(said.get("covariates", {}), participants),
+            covariates=task_covariates(said.get("covariates", {}), participants, _columns_of(said)),
             formula=study.text("formula") if "formula" in study else None,
             person=study.text("person") if "person" in study else None,
             empty=_empty(study),
@@ -166,7 +166,7 @@ class Schema(StudyTable):
         """Names of the effects, with the intercept last."""
         return (*(column.name for column in self.design.built), NAME)
 
-    @property
+    @cached_property
     def spec(self) -> ReleaseSpec:
         """The specification of the release."""
         values = {who: self.covariates_of(who) for who in self.participants} if self.covariates else None
@@ -185,17 +185,27 @@ class Schema(StudyTable):
         Raises:
             ValueError: fewer than two tasks are left.
         """
-        left = self.num_tasks - len(without)
-        return self._spec_without(without).terms(left, self.coefficients)
+        if not without:
+            return self._whole_terms
+        spec, left, coefficients = self._without(without)
+        return spec.terms(left, coefficients)
 
     def layout(self, without: Sequence[str] = ()) -> EffectsLayout:
         """Return the layout of the messages in the release, with arguments and errors as :meth:`terms`."""
-        return self._spec_without(without).layout(self.coefficients)
+        return self._without(without)[0].layout(self.coefficients)
 
-    def _spec_without(self, without: Sequence[str]) -> ReleaseSpec:
-        if (left := self.num_tasks - len(without)) < 2:
+    @cached_property
+    def _whole_terms(self) -> Terms:
+        return self.spec.terms(self.num_tasks, self.coefficients)
+
+    def _without(self, without: Sequence[str]) -> tuple[ReleaseSpec, int, tuple[str, ...]]:
+        """Return the specification, the number of tasks and the coefficients of a release without some tasks."""
+        if isinstance(without, str):
+            raise ValueError(f"without: expected a list of ids, got a text; give [{without!r}]")
+        absent = dict.fromkeys(map(label_text, without))
+        if (left := self.num_tasks - len(absent)) < 2:
             raise ValueError(f"without: expected at least two {plural(self.task)} to be left, got {left}")
-        return self.spec.among([who for who in self.participants if who not in without])
+        return self.spec.among([who for who in self.participants if who not in absent]), left, self.coefficients
 
     def tasks(self, frame: Any, participant: str | Sequence[str] | None = None) -> TaskData:
         """Convert the rows of a data frame for the study's model, with one task per participant.
@@ -250,6 +260,13 @@ class Schema(StudyTable):
             f"{promise})\n"
             f"  study {self.digest[:12]}"
         )
+
+
+def _columns_of(said: Mapping[str, Any]) -> set[str]:
+    """Return the names of a table's columns, with those of its tasks, persons, targets and exposures."""
+    roles = [said["study"].get("task"), said["study"].get("person")]
+    roles += [said["target"].get("column"), said["target"].get("exposure")]
+    return {name for name in (*said["columns"], *roles) if isinstance(name, str)}
 
 
 def _who(study: Section) -> tuple[int, tuple[str, ...]]:
@@ -313,7 +330,9 @@ def _keys(said: object, participants: tuple[str, ...]) -> dict[str, str]:
 def _unsettled(said: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the sections with settled = false."""
     sections = [(name, said[name]) for name in _SECTIONS if name in said]
-    sections += [(f"columns.{name}", values) for name, values in said["columns"].items() if isinstance(values, Mapping)]
+    for several in ("columns", "covariates"):
+        within = [(name, values) for name, values in said.get(several, {}).items() if isinstance(values, Mapping)]
+        sections += [(f"{several}.{name}", values) for name, values in within]
     unsettled = []
     for name, values in sections:
         settled = values.get(SETTLED, True) if isinstance(values, Mapping) else True

@@ -47,6 +47,8 @@ class StudyTable:
                 raise ValueError(
                     f"[columns.{name}]: expected a column of its own for every purpose, got {name!r} twice"
                 )
+        if "" in (*roles, *self.columns):
+            raise ValueError('[columns.""]: expected a name of every column, got an empty one')
         if odd := [name for name in (*roles, *self.columns) if name != label_text(name)]:
             raise ValueError(
                 f"{odd[0]!r}: expected names without blanks around them, in Unicode's normal form C, as those of tables are "

@@ -115,6 +115,12 @@ def test_whoever_did_not_answer_is_not_in_the_release(study, tmp_path):
     release = desk.publish(inbox, unsafe_seed=1)
     assert release.effects.covariates.tasks == tuple(IDS[:-2])
     desk.model.check_release(schema, release)
+    with pytest.raises(ValueError, match="newcomer: expected a hospital that is not in the release, got 'H1'"):
+        desk.fit(schema, patients("H1"), release, newcomer=True, **QUICK)
+    with pytest.raises(ValueError, match="message: expected one that is in the release, got that of 'H6'"):
+        desk.fit(schema, patients("H6"), release, messages["H6"], **QUICK)
+    with pytest.raises(ValueError, match="covariates: expected none, as the study's file has those of 'H6'"):
+        desk.fit(schema, patients("H6"), release, newcomer=True, covariates={"beds": 1}, **QUICK)
     late = desk.fit(schema, patients("H6"), release, newcomer=True, **QUICK)
     assert np.isfinite(late.coefficients().to_numpy()).all()
     other = read(tmp_path, WHOLE.replace("H0 = 120", "H0 = 125"), "other.toml")
@@ -123,10 +129,43 @@ def test_whoever_did_not_answer_is_not_in_the_release(study, tmp_path):
         desk.model.check_release(other, release)
 
 
+def test_those_who_are_left_have_to_differ_or_nothing_is_paid(tmp_path):
+    """A release of hospitals with equally many beds is refused before it is charged, and the error says what to do."""
+    schema = read(tmp_path, re.sub(r"(H[0-5]) = \d+", r"\1 = 300", WHOLE))
+    (tmp_path / "inbox").mkdir()
+    for name in IDS[:-2]:
+        desk.make_message(schema, patients(name)).save(tmp_path / "inbox" / f"{name}.json")
+    with pytest.raises(
+        ValueError, match=r"without: those who are left have no release .*'beds' to differ.*wait for the"
+    ):
+        desk.collect(schema, tmp_path / "inbox", without=["H6", "H7"])
+
+
+def test_who_is_absent_is_counted_once(study):
+    schema = study[1]
+    assert schema.terms(["H6", "H6"]).num_tasks == schema.layout(["H6"]).covariates.of(IDS[:-2]).shape[0] + 1
+    with pytest.raises(ValueError, match="without: expected a list of ids"):
+        schema.terms("H6")
+    with pytest.raises(ValueError, match="without: expected at least two hospitals"):
+        schema.terms(IDS[:-1])
+
+
+def test_numbers_of_a_draft_are_not_settled(tmp_path):
+    assert read(tmp_path, WHOLE.replace("scale = 200", "scale = 200\nsettled = false")).unsettled == (
+        "[covariates.beds]",
+    )
+
+
 def test_a_newcomer_gives_its_own_beds(study):
     """A hospital that the file does not name has to say its beds, and they move its average, as in Python."""
     _, schema, _, release = study
     fit = lambda **given: desk.fit(schema, patients("N1", rows=3), release, newcomer=True, **given, **QUICK)
+    for wrong in (["beds"], 5, {"beds": 3.0, 5: 1.0}):
+        with pytest.raises(ValueError, match=r"covariates: expected a number for each of \['beds'\]"):
+            fit(covariates=wrong)
+    for wrong in (1e6, np.nan, "many"):
+        with pytest.raises(ValueError, match="covariates: beds: expected a number"):
+            fit(covariates={"beds": wrong})
     with pytest.raises(ValueError, match=r"covariates: expected a number for each of \['beds'\].* got none.*beds=300"):
         fit()
     with pytest.raises(ValueError, match=r"covariates: expected a number for each of \['beds'\].* got \['size'\]"):
@@ -142,8 +181,6 @@ def test_a_newcomer_gives_its_own_beds(study):
 
 def test_numbers_that_are_known_or_not_asked_for_are_refused(study, tmp_path):
     _, schema, messages, release = study
-    with pytest.raises(ValueError, match="covariates: expected none, as the study's file has those of 'H1'"):
-        desk.fit(schema, patients("H1"), release, newcomer=True, covariates={"beds": 1}, **QUICK)
     with pytest.raises(ValueError, match="covariates: expected none of a participant"):
         desk.fit(schema, patients("H1"), release, messages["H1"], covariates={"beds": 1}, **QUICK)
     plain = read(tmp_path, STUDY)
@@ -164,15 +201,22 @@ def test_numbers_that_are_known_or_not_asked_for_are_refused(study, tmp_path):
         ("H3 = 80", "H3 = 80\nH9 = 1", "[covariates.beds.values]: H9: expected ids of the study's participants"),
         ("scale = 200", "scale = 0", "[covariates.beds]: scale: expected a usual distance from the centre, above 0"),
         ("scale = 200", "scale = 1", "covariates: expected values within 20 scales of the reference's centre"),
-        ("scale = 200", "scale = 200\nsort = 1", "[covariates.beds]: 'sort': expected the keys centre, scale, unit"),
-        ("covariates.beds", "covariates.age", "'age'"),
+        (
+            "scale = 200",
+            "scale = 200\nsort = 1",
+            "[covariates.beds]: 'sort': expected the keys centre, scale, settled, unit",
+        ),
+        ("covariates.beds", "covariates.age", "[covariates.age]: expected another name than a column's"),
+        ("covariates.beds", 'covariates." beds"', "[covariates]: ' beds': expected a name without blanks around it"),
+        ("covariates.beds", 'covariates.""', "[covariates]: '': expected a name without blanks around it"),
+        ("covariates.beds", "covariates.stay", "[covariates.stay]: expected another name than a column's"),
         (r"= \d+\n", "= 300\n", "covariates: expected 'beds' to differ between tasks"),
     ],
 )
 def test_a_file_that_cannot_be_is_refused(tmp_path, old, new, words):
     head, _, section = WHOLE.partition("[covariates")
     text = f"{head}[covariates" + (re.sub(old, new, section) if "\\" in old else section.replace(old, new))
-    text = text.replace("[covariates.beds", "[covariates.age") if old == "covariates.beds" else text
+    text = text.replace("[covariates.beds", f"[{new}") if old == "covariates.beds" else text
     pattern = re.escape(words).replace(r"\.\*", ".*").replace(r"\ ", " ")
     with pytest.raises(ValueError, match=pattern):
         read(tmp_path, text)
@@ -208,6 +252,8 @@ def test_a_shell_tells_how_effects_change_with_beds(study, tmp_path, capsys):
     assert not (tmp_path / "one").exists()
     assert main([*asked, str(tmp_path / "one"), "--covariate", "beds"]) == 2
     assert "--covariate: expected a name and a number, such as beds=300, got 'beds'" in capsys.readouterr().err
+    assert main([*asked, str(tmp_path / "one"), "--covariate", "beds=4", "--covariate", "beds=5"]) == 2
+    assert "--covariate: expected every covariate once, got 'beds' twice" in capsys.readouterr().err
     assert main([*asked, str(tmp_path / "one"), "--covariate", "beds=410"]) == 0
     said = capsys.readouterr().out
     assert "Average effects over 8 hospitals, at beds 300, public" in said
@@ -218,5 +264,7 @@ def test_a_shell_tells_how_effects_change_with_beds(study, tmp_path, capsys):
 
 def test_the_board_s_page_has_a_table_of_them(study, own):
     page = desk.report(study[3], study[1], model=own)
-    assert "Averages above are of hospitals with beds 300." in page
-    assert "By how much an effect changes where beds is larger by one" in page
+    assert "Averages, above and in the pictures, are of hospitals with beds 300." in page
+    table = page.partition("By how much an effect changes where beds is larger by 200")[2]
+    slope = 200 * own.covariate_slopes()["mean"].xs("beds", level="covariate")["intercept"]
+    assert f">{slope:.3g}<" in table

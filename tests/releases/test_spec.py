@@ -147,7 +147,7 @@ ONE = TaskData.from_lists([x[:, :1] for x in X], Y)
 def test_one_feature_has_no_direction_worth_paying_for(asked, tmp_path):
     """Squared it is 1, whatever the data: refused wherever directions are sent, before anything is charged."""
     book = Ledger(tmp_path / "ledger", epsilon=5.0, delta=0.1)
-    with pytest.raises(ValueError, match="message='clip'|reference: expected one with a single feature"):
+    with pytest.raises(ValueError, match=r"message='clip'|reference: expected one with a single feature"):
         asked(book)
     assert book.charges() == []
 
