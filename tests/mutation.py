@@ -226,6 +226,15 @@ MUTANTS = [
     Mutant("a later round warns of one task's rows", "inference/owner/answers.py",
            'np.errstate(all="ignore")', 'np.errstate(all="warn")',
            "estimators/test_neighbours.py::test_a_later_message_warns_nobody_of_one_tasks_rows"),
+    # Covariates of a study's file
+    Mutant("who has no estimate sends no public numbers", "desk/message.py",
+           "np.ones(1) if participant is None or terms.effects is None else", "np.ones(1) if participant else",
+           "desk/test_study_covariates.py::test_whoever_has_no_estimate_sends_its_public_numbers"),
+    Mutant("a newcomer's message is in the release", "desk/model.py",
+           "    if there and newcomer:\n", "    if False:\n",
+           "desk/test_study_covariates.py::test_whoever_did_not_answer_is_not_in_the_release"),
+    Mutant("absent hospitals' covariates are released", "schema/schema.py",
+           "if who not in absent])", "])", "desk/test_study_covariates.py::test_who_is_absent_is_counted_once"),
     # Accounting
     Mutant("a Wishart replacement counts as a zeroing", "privacy/mechanisms/wishart.py",
            "else replaced(zeroed)", "else zeroed",
