@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tomllib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -187,25 +187,28 @@ class Schema(StudyTable):
         """
         if not without:
             return self._whole_terms
-        spec, left, coefficients = self._without(without)
-        return spec.terms(left, coefficients)
+        absent = self._absent(without)
+        return self._spec_without(absent).terms(self.num_tasks - len(absent), self.coefficients)
 
     def layout(self, without: Sequence[str] = ()) -> EffectsLayout:
         """Return the layout of the messages in the release, with arguments and errors as :meth:`terms`."""
-        return self._without(without)[0].layout(self.coefficients)
+        return self._spec_without(self._absent(without)).layout(self.coefficients)
 
     @cached_property
     def _whole_terms(self) -> Terms:
         return self.spec.terms(self.num_tasks, self.coefficients)
 
-    def _without(self, without: Sequence[str]) -> tuple[ReleaseSpec, int, tuple[str, ...]]:
-        """Return the specification, the number of tasks and the coefficients of a release without some tasks."""
+    def _absent(self, without: Sequence[str]) -> set[str]:
+        """Return the ids of the tasks that did not answer, each once."""
         if isinstance(without, str):
             raise ValueError(f"without: expected a list of ids, got a text; give [{without!r}]")
-        absent = dict.fromkeys(map(label_text, without))
+        absent = set(map(label_text, without))
         if (left := self.num_tasks - len(absent)) < 2:
             raise ValueError(f"without: expected at least two {plural(self.task)} to be left, got {left}")
-        return self.spec.among([who for who in self.participants if who not in absent]), left, self.coefficients
+        return absent
+
+    def _spec_without(self, absent: Collection[str]) -> ReleaseSpec:
+        return self.spec.among([who for who in self.participants if who not in absent])
 
     def tasks(self, frame: Any, participant: str | Sequence[str] | None = None) -> TaskData:
         """Convert the rows of a data frame for the study's model, with one task per participant.
